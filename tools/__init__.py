@@ -1,0 +1,1 @@
+"""Programs of the authors: extract the package, run the notebooks, build the site."""
