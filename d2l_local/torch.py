@@ -317,8 +317,8 @@ SENTENCES = {
 def difference(result, expected):
     """How `result` differs from `expected`: a key of SENTENCES and its values, or None.
 
-    Both are tensors, arrays or numbers; equal means equal shape and values within 1e-5,
-    relative or absolute (toolbox, "The exercise checker").
+    Both are tensors, arrays or numbers; equal means equal shape and values within
+    1e-5 plus 1e-5 of the right value (toolbox, "The exercise checker").
     """
     if result is None:
         return "nothing", {}
@@ -337,7 +337,7 @@ def unchanged(before, after):
     """Whether two arguments hold the same numbers (toolbox, "The exercise checker")."""
     if isinstance(before, (list, tuple)):
         return len(before) == len(after) and all(map(unchanged, before, after))
-    if isinstance(before, (torch.Tensor, np.ndarray)):
+    if isinstance(before, (torch.Tensor, np.ndarray, int, float)):
         return np.array_equal(to_array(before), to_array(after), equal_nan=True)
     return True
 
@@ -356,11 +356,12 @@ def judge(attempt, cases):
         given = copy.deepcopy(arguments)
         try:
             found = difference(attempt(*given), expected)
+            same = unchanged(arguments, given)
         except (Exception, SystemExit) as error:
             if isinstance(error, NotImplementedError) and not error.args:
                 return "open", {}
             return "raised", {**place, "error": f"{type(error).__name__}: {error}"}
-        if not unchanged(arguments, given):
+        if not same:
             return "changed", place
         if found is not None:
             return found[0], {**place, **found[1]}
@@ -379,7 +380,8 @@ def check_exercise(title, attempt, cases):
         raise ValueError(f"{title}: there are no cases to check")
     key, values = judge(attempt, cases)
     language = "zh" if any("\u4e00" <= letter <= "\u9fff" for letter in title) else "en"
-    print(f"{title}: {SENTENCES[language][key].format(**values)}")
+    colon = {"en": ": ", "zh": "："}[language]
+    print(title + colon + SENTENCES[language][key].format(**values))
 
 
 # %% chapters/en/self-attention.ipynb#imports
@@ -425,8 +427,8 @@ class DotProductAttention(nn.Module):
     """Scaled dot-product attention (1.6), with dropout on the attention weights.
 
     Queries (B, n, d), keys (B, m, d), values (B, m, v), `valid_lens` as in `masked_softmax`;
-    returns (B, n, v). NaN in a padded value reaches every query, since 0 times NaN is NaN.
-    Raises ValueError for shapes that do not fit (self-attention, "The attention layer").
+    returns (B, n, v). NaN or infinity in a padded key or value reaches every
+    query. Raises ValueError for shapes that do not fit (self-attention, "The attention layer").
     """
 
     def __init__(self, dropout):
