@@ -12,6 +12,7 @@ import argparse
 import ast
 import hashlib
 import os
+import re
 import sys
 import tempfile
 import time
@@ -42,6 +43,7 @@ from tools.notebooks import (
 )
 
 TIMEOUT = 600  # seconds for one cell
+ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 KERNEL = {"name": "python3", "display_name": "Python 3"}
 
 
@@ -91,32 +93,30 @@ def execute_cell(client, cell, index):
     try:
         client.execute_cell(cell, index)
     except CellExecutionError as error:
-        return last_line(f"{error.ename}: {error.evalue}")
+        return f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
     except CellTimeoutError:
         return f"not done after {TIMEOUT} seconds"
     except DeadKernelError:
         return "the kernel died"
-    texts = [output.text for output in cell.get("outputs", []) if output.get("name") == "stderr"]
-    return f"it wrote to stderr: {last_line(''.join(texts))}" if texts else None
-
-
-def last_line(text):
-    return (text.strip().splitlines() or [""])[-1]
+    for output in cell.get("outputs", []):
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        if output.get("name") == "stderr":
+            return f"it wrote to stderr: {' '.join(text.split())}"
+        if ADDRESS.search(text):
+            return f"it shows an address, another one in each run: {' '.join(text.split())}"
+    return None
 
 
 def clean(notebook):
     """Keep only what is the same after every run, on every machine."""
-    for number, cell in enumerate(code_cells(notebook), 1):
-        cell.execution_count = number
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": tags} if tags else {}
+    for cell in code_cells(notebook):
         cell.outputs = merge_streams(cell.outputs)
         for output in cell.outputs:
             if "metadata" in output:
                 output.metadata = {}
-            if "execution_count" in output:
-                output.execution_count = number
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = {"tags": tags} if tags else {}
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
 
 

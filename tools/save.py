@@ -230,12 +230,8 @@ def definitions(statement):
 
 def used_names(table):
     """The names that code looks up in its module or in builtins, in functions too."""
-    at_top = table.get_type() == "module"
-    names = {
-        symbol.get_name()
-        for symbol in table.get_symbols()
-        if symbol.is_referenced() and (at_top or symbol.is_global())
-    }
+    symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
+    names = {symbol.get_name() for symbol in symbols if symbol.is_global()}
     return names.union(*map(used_names, table.get_children()))
 
 

@@ -1,0 +1,446 @@
+"""The exercises: each stub is open, each solution agrees, and each known mistake is told."""
+
+import ast
+import contextlib
+import io
+import math
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import matplotlib.pyplot
+import pytest
+import torch
+
+from tools import notebooks
+
+pytestmark = pytest.mark.usefixtures("plt")  # no windows, and no figure stays open
+
+HEADINGS = {
+    "en": re.compile(r"### Exercise (\d+\.\d+) \((\w+), (\d+) minutes\)"),
+    "zh": re.compile(r"### 练习 (\d+\.\d+)（(\w+)，(\d+) 分钟）"),
+}
+KINDS = {"en": {"predict", "prove", "code", "measure"}, "zh": {"预测", "证明", "编程", "测量"}}
+HINT, SOLUTION = {"en": "Hint", "zh": "提示"}, {"en": "Solution", "zh": "解答"}
+OPEN = {"en": "not attempted yet", "zh": "尚未作答"}
+AGREE = {"en": re.compile(r": (\d+) of \1 cases agree$"), "zh": re.compile(r"：\d+ 个用例全部一致$")}
+DETAILS = re.compile(r"<details><summary>(.*?)</summary>\n\n(.*?)\n\n</details>", re.DOTALL)
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+HAN = re.compile("[\u4e00-\u9fff]")
+STUB, CHECK = "raise NotImplementedError", "check_exercise("
+
+
+@dataclass
+class Exercise:
+    edition: str
+    path: Path
+    heading: str
+    text: str = ""
+    code: list = field(default_factory=list)  # its code cells
+
+    @property
+    def number(self):
+        return re.search(r"[\d.]*\d", self.heading)[0]
+
+    def __str__(self):
+        return f"{self.edition}/{self.path.stem}/{self.number}"
+
+    def cells(self, mark):
+        return [cell for cell in self.code if mark in cell.source]
+
+    @property
+    def functions(self):
+        """The names that the reader is to define."""
+        return [name for cell in self.cells(STUB) for name in defined(cell.source)]
+
+    @property
+    def solution(self):
+        return "\n".join(PYTHON.findall(dict(DETAILS.findall(self.text))[SOLUTION[self.edition]]))
+
+
+def defined(source):
+    return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+
+
+def exercises(path, edition):
+    """The exercises of a page, each from its heading to the next heading."""
+    found, current = [], None
+    for cell in notebooks.read(path).cells:
+        if cell.cell_type == "code":
+            if current:
+                current.code.append(cell)
+            continue
+        for part in re.split(r"^(?=##+ )", cell.source, flags=re.MULTILINE):
+            if part.startswith("##"):
+                heading = part.splitlines()[0]
+                current = None
+                if re.match(r"#+ .*(Exercise|练习).*\d", heading):
+                    current = Exercise(edition, path, heading)
+                    found.append(current)
+            if current:
+                current.text += part
+    return found
+
+
+EDITIONS = {
+    edition: [ex for path in notebooks.notebooks(edition) for ex in exercises(path, edition)]
+    for edition in notebooks.editions()
+}
+ALL = [exercise for found in EDITIONS.values() for exercise in found]
+CODED = [exercise for exercise in ALL if exercise.cells(STUB)]
+each_edition = pytest.mark.parametrize("edition", EDITIONS)
+each_exercise = pytest.mark.parametrize("exercise", ALL, ids=str)
+each_coded = pytest.mark.parametrize("exercise", CODED, ids=str)
+
+
+def run(cell, names):
+    """Run a code cell and give the lines it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(cell.source, f"<cell {cell.id}>", "exec"), names)
+    matplotlib.pyplot.close("all")
+    return printed.getvalue().splitlines()
+
+
+@cache
+def names_before_cells(path):
+    """What is defined before each cell of an untouched notebook: {cell id: names}."""
+    names, before = {"__name__": "__main__"}, {}
+    for cell in notebooks.code_cells(notebooks.read(path)):
+        if cell.id != notebooks.SETUP_ID:
+            before[cell.id] = dict(names)
+            run(cell, names)
+    return before
+
+
+def sentences(exercise, source="", **answers):
+    """What the check says when `source` was run, or `answers` given, after the stubs."""
+    (cell,) = exercise.cells(CHECK)
+    names = {**names_before_cells(exercise.path)[cell.id], **answers}
+    exec(source, names)
+    return run(cell, names)
+
+
+# --- The form ---
+
+
+@each_edition
+def test_no_exercise_is_overlooked(edition):
+    assert len(EDITIONS[edition]) >= 4
+    assert len([exercise for exercise in CODED if exercise.edition == edition]) >= 3
+    owned = {(ex.path, cell.id) for ex in EDITIONS[edition] for cell in ex.code}
+    for path in notebooks.notebooks(edition):
+        for cell in notebooks.code_cells(notebooks.read(path)):
+            if path.stem != "toolbox" and (STUB in cell.source or CHECK in cell.source):
+                assert (path, cell.id) in owned, f"{path.stem}: no exercise has cell {cell.id}"
+
+
+@each_edition
+def test_numbers_and_kinds(edition):
+    numbers = []
+    for exercise in EDITIONS[edition]:
+        match = HEADINGS[edition].fullmatch(exercise.heading)
+        assert match, f"{exercise}: {exercise.heading!r} is not of the form that it should be"
+        number, kind, minutes = match.groups()
+        assert kind in KINDS[edition] and 1 <= int(minutes) <= 60, exercise.heading
+        numbers.append(tuple(map(int, number.split("."))))
+    pages = sorted({page for page, _ in numbers})
+    counts = [len([n for n in numbers if n[0] == page]) for page in pages]
+    counted = zip(pages, counts, strict=True)
+    assert numbers == [(page, i + 1) for page, count in counted for i in range(count)]
+
+
+def check_parts(exercise):
+    """A stub comes with one check, a hint and a solution; any exercise has something to open."""
+    details = dict(DETAILS.findall(exercise.text))
+    assert exercise.text.count("<details") == len(details) > 0
+    if exercise.cells(STUB) or exercise.cells(CHECK):
+        assert len(exercise.cells(STUB)) == len(exercise.cells(CHECK)) == 1
+        assert {HINT[exercise.edition], SOLUTION[exercise.edition]} <= set(details)
+        assert set(exercise.functions) <= set(defined(exercise.solution))
+
+
+@each_exercise
+def test_parts(exercise):
+    check_parts(exercise)
+
+
+@pytest.mark.parametrize("old, new", [("Hint<", "Tip<"), ("Solution<", "<"), ("```python", "```"),
+                                      ("def self_attention", "def other"), ("</details>", "")])
+def test_missing_part_is_noticed(old, new):
+    exercise = CODED[0]
+    assert old in exercise.text
+    with pytest.raises(AssertionError):
+        check_parts(replace(exercise, text=exercise.text.replace(old, new)))
+    for mark in (STUB, CHECK):
+        with pytest.raises(AssertionError):
+            cells = [cell for cell in exercise.code if mark not in cell.source]
+            check_parts(replace(exercise, code=cells))
+
+
+# --- The answers ---
+
+
+@each_coded
+def test_untouched_exercise_is_open(exercise):
+    lines = sentences(exercise)
+    assert len(lines) == len(exercise.functions)
+    for line in lines:
+        assert line.endswith(OPEN[exercise.edition]) and f" {exercise.number}" in line
+
+
+@each_coded
+def test_solution_agrees(exercise):
+    lines = sentences(exercise, exercise.solution)
+    assert len(lines) == len(exercise.functions)
+    assert all(AGREE[exercise.edition].search(line) for line in lines), lines
+
+
+# --- Wrong answers: under the name of the stub, the mistake and a word of the sentence ---
+
+WRONG = {}
+
+
+def wrong(stub, words=""):
+    """Register a wrong answer to `stub`; the English sentence must hold these words."""
+
+    def register(function):
+        WRONG.setdefault(stub, {})[function.__name__] = (function, words)
+        return function
+
+    return register
+
+
+def weights(X, scale):
+    return (X @ X.T / scale).softmax(-1)
+
+
+@wrong("self_attention", "√d")
+def no_scale(X):
+    return weights(X, 1) @ X
+
+
+@wrong("self_attention", "√d")
+def scale_is_the_width(X):
+    return weights(X, X.shape[1]) @ X
+
+
+@wrong("self_attention", "√d")
+def scale_is_the_length(X):
+    return weights(X, math.sqrt(len(X))) @ X
+
+
+@wrong("self_attention", "rows sum to 1")
+def softmax_over_queries(X):
+    return (X @ X.T / math.sqrt(X.shape[1])).softmax(0) @ X
+
+
+@wrong("self_attention", "rows sum to 1")
+def transposed_weights(X):
+    return weights(X, math.sqrt(X.shape[1])).T @ X
+
+
+@wrong("self_attention", "shape")
+def returns_weights(X):
+    return weights(X, math.sqrt(X.shape[1]))
+
+
+@wrong("self_attention", "largest score")
+def exp_without_maximum(X):
+    E = (X @ X.T / math.sqrt(X.shape[1])).exp()
+    return E / E.sum(1, keepdim=True) @ X
+
+
+@wrong("self_attention", "largest score of each row")
+def one_maximum_for_all_rows(X):
+    S = X @ X.T / math.sqrt(X.shape[1])
+    E = (S - S.max()).exp()
+    return E / E.sum(1, keepdim=True) @ X
+
+
+@wrong("self_attention", "largest score of each row")
+def clamped_scores(X):
+    E = (X @ X.T / math.sqrt(X.shape[1])).clamp(max=80).exp()
+    return E / E.sum(1, keepdim=True) @ X
+
+
+@wrong("self_attention")
+def leaves_itself_out(X):
+    S = X @ X.T / math.sqrt(X.shape[1])
+    return S.fill_diagonal_(-math.inf).softmax(-1) @ X
+
+
+@wrong("self_attention")
+def sums_over_all(X):
+    E = (X @ X.T / math.sqrt(X.shape[1])).exp()
+    return E / E.sum() @ X
+
+
+@wrong("split_heads", "column block")
+def direct_reshape(X, h):
+    return X.reshape(X.shape[0] * h, X.shape[1], -1)
+
+
+@wrong("split_heads", "b·h + g")
+def heads_outermost(X, h):
+    return X.unflatten(2, (h, -1)).permute(2, 0, 1, 3).flatten(0, 1)
+
+
+@wrong("split_heads", "column block")
+def interleaved_heads(X, h):
+    return X.unflatten(2, (-1, h)).permute(0, 3, 1, 2).flatten(0, 1)
+
+
+@wrong("split_heads", "shape")
+def heads_as_tokens(X, h):
+    return X.reshape(X.shape[0], X.shape[1] * h, -1)
+
+
+@wrong("split_heads", "shape")
+def heads_as_an_axis(X, h):
+    return X.unflatten(2, (h, -1)).transpose(1, 2)
+
+
+@wrong("join_heads", "swap the axes")
+def no_permute_back(X, h):
+    return X.reshape(X.shape[0] // h, X.shape[1], -1)
+
+
+@wrong("join_heads")
+def joins_from_outermost(X, h):
+    return X.unflatten(0, (h, -1)).permute(1, 2, 0, 3).flatten(2)
+
+
+@wrong("join_heads")
+def joins_interleaved(X, h):
+    return X.unflatten(0, (-1, h)).permute(0, 2, 3, 1).flatten(2)
+
+
+def hidden(X, lens):
+    """Where keys are padding; nothing is without lengths."""
+    if lens is None:
+        return torch.zeros_like(X, dtype=torch.bool)
+    lens = lens[:, None] if lens.dim() == 1 else lens
+    return (torch.arange(X.shape[2]) >= lens[:, :, None]).expand_as(X)
+
+
+@wrong("softmax_by_hand", "no fixed number")
+def mask_of_a_million(X, lens, fill=-1e6):
+    mask = hidden(X, lens)
+    A = X.masked_fill(mask, fill).softmax(-1)
+    return A.masked_fill(mask.all(-1, keepdim=True), 0)
+
+
+@wrong("softmax_by_hand", "no fixed number")
+def mask_of_a_billion(X, lens):
+    return mask_of_a_million(X, lens, fill=-1e9)
+
+
+@wrong("softmax_by_hand", "zeros")
+def nan_row(X, lens):
+    return X.masked_fill(hidden(X, lens), -math.inf).softmax(-1)
+
+
+@wrong("softmax_by_hand", "zeros")
+def uniform_row(X, lens):
+    return X.masked_fill(hidden(X, lens), torch.finfo(X.dtype).min).softmax(-1)
+
+
+@wrong("softmax_by_hand", "sum to 1")
+def mask_after_softmax(X, lens):
+    return X.softmax(-1).masked_fill(hidden(X, lens), 0)
+
+
+@wrong("softmax_by_hand", "j < length")
+def one_key_too_many(X, lens):
+    return right_softmax(X, None if lens is None else lens + 1)
+
+
+@wrong("softmax_by_hand", "changed its argument")
+def in_place(X, lens):
+    mask = hidden(X, lens)
+    return X.masked_fill_(mask, -math.inf).softmax(-1).masked_fill(mask, 0)
+
+
+@wrong("softmax_by_hand", "(B, n)")
+def query_lengths_as_one(X, lens):
+    return right_softmax(X, lens[:, 0] if lens is not None and lens.dim() == 2 else lens)
+
+
+@wrong("softmax_by_hand", "j < length")
+def hides_queries(X, lens):
+    if lens is None or lens.dim() == 2:
+        return right_softmax(X, lens)
+    return X.softmax(-1) * (torch.arange(X.shape[1]) < lens[:, None])[:, :, None]
+
+
+@wrong("softmax_by_hand", "*valid* score")
+def maximum_of_all_keys(X, lens):
+    E = (X - X.amax(-1, keepdim=True)).exp() * ~hidden(X, lens)
+    return E / E.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+@wrong("softmax_by_hand", "largest valid score")
+def exp_of_the_scores(X, lens):
+    E = X.exp() * ~hidden(X, lens)
+    return E / E.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+@wrong("softmax_by_hand", "j < length")
+def masked_scores_are_zero(X, lens):
+    mask = hidden(X, lens)
+    return X.masked_fill(mask, 0).softmax(-1).masked_fill(mask.all(-1, keepdim=True), 0)
+
+
+@wrong("softmax_by_hand", "last axis")
+def softmax_over_the_queries(X, lens):
+    return X.masked_fill(hidden(X, lens), -math.inf).softmax(1).nan_to_num()
+
+
+@wrong("softmax_by_hand", "raised")
+def lengths_are_never_none(X, lens):
+    return right_softmax(X, torch.as_tensor(lens))
+
+
+@wrong("softmax_by_hand")
+def an_empty_row_takes_the_first_key(X, lens):
+    return right_softmax(X, None if lens is None else lens.clamp(min=1))
+
+
+def right_softmax(X, lens):
+    mask = hidden(X, lens)
+    return X.masked_fill(mask, -math.inf).softmax(-1).masked_fill(mask, 0)
+
+
+@each_edition
+def test_what_the_wrong_answers_stand_on_is_right(edition):
+    """So what is refused is their mistake."""
+    (exercise,) = [ex for ex in EDITIONS[edition] if "softmax_by_hand" in ex.functions]
+    (line,) = sentences(exercise, softmax_by_hand=right_softmax)
+    assert AGREE[edition].search(line), line
+
+
+def attempts():
+    for exercise in CODED:
+        for stub in exercise.functions:
+            for mistake, (function, words) in WRONG.get(stub, {}).items():
+                yield pytest.param(exercise, stub, function, words, id=f"{exercise}-{mistake}")
+
+
+def test_each_function_has_wrong_answers():
+    for exercise in CODED:
+        for stub in exercise.functions:
+            assert len(WRONG.get(stub, {})) >= 3, f"{exercise}: {stub}"
+    assert set(WRONG) == {stub for exercise in CODED for stub in exercise.functions}
+
+
+@pytest.mark.parametrize("exercise, stub, function, words", list(attempts()))
+def test_wrong_answer_is_told(exercise, stub, function, words):
+    lines = sentences(exercise, **{stub: function})
+    told = [line for line in lines if not line.endswith(OPEN[exercise.edition])]
+    assert len(told) == 1 and not AGREE[exercise.edition].search(told[0]), lines
+    if exercise.edition == "en":
+        assert words in told[0]
+    else:
+        assert all(HAN.search(part) for part in re.split("[。：]", told[0]) if part), told[0]
