@@ -40,7 +40,7 @@ def html_name(page):
 
 def copy_project(folder, chapters=True):
     """A copy of what a build reads, so that tests leave the checkout's `_build` alone."""
-    for name in ("_config.yml", "_toc.yml", "pyproject.toml"):
+    for name in ("README.md", "_config.yml", "_toc.yml", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("tools", "chapters") if chapters else ("tools",):

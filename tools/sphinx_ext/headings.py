@@ -3,6 +3,7 @@
 Links into a page, in the notebooks and between the editions, then need one name only.
 """
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -16,6 +17,11 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+# a part of another file, as the page on where to run the notebooks takes it from README
+INCLUDE = re.compile(
+    r'^```\{include\} (\S+)\n:start-after: "(.+)"\n:end-before: "(.+)"\n```$', re.MULTILINE
+)
+
 CHAPTERS = Path(__file__).resolve().parents[2] / "chapters"
 
 
@@ -23,9 +29,14 @@ def texts(path):
     """The Markdown texts of a page: the text cells of a notebook, or the whole file."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
-        return [text]
+        return [INCLUDE.sub(lambda match: part(path.parent / match[1], *match.groups()[1:]), text)]
     cells = nbformat.reads(text, as_version=4).cells
     return [cell.source for cell in cells if cell.cell_type == "markdown"]
+
+
+def part(path, start, end):
+    """What stands between two texts of a file."""
+    return path.read_text(encoding="utf-8").partition(start)[2].partition(end)[0]
 
 
 def slugs(path, config):

@@ -1,4 +1,4 @@
-"""What stands around a page: style sheet, icon, link to the other edition, footer."""
+"""What stands around a page: style sheet, icon, addresses, link to the other edition, footer."""
 
 import tomllib
 from pathlib import Path
@@ -15,6 +15,9 @@ TEXTS = {
         "code": "Code: MIT",
         "text": "Text:",
         "version": "Version",
+        "credit": "In the tradition of",
+        "original": "Dive into Deep Learning",
+        "home": "https://d2l.ai",
         "report": "Report an error on this page",
         "title": "Error on the page",
         "body": "Page: {page}\nVersion: {version}\n\nWhat is wrong, and how it should read:\n",
@@ -24,6 +27,9 @@ TEXTS = {
         "code": "代码：MIT",
         "text": "文字：",
         "version": "版本",
+        "credit": "写法沿袭",
+        "original": "《动手学深度学习》",
+        "home": "https://zh.d2l.ai",
         "report": "报告本页的错误",
         "title": "页面有误：",
         "body": "页面：{page}\n版本：{version}\n\n哪里有误，应当如何：\n",
@@ -64,15 +70,33 @@ def add_footer(app, pagename, templatename, context, doctree):
     }
 
 
+def has_source(edition, pagename):
+    sources = [ROOT / "chapters" / edition / f"{pagename}{suffix}" for suffix in (".ipynb", ".md")]
+    return any(map(Path.is_file, sources))
+
+
+def add_addresses(app, pagename, templatename, context, doctree):
+    """Tell search engines where a page and its twin are published, which must be absolute."""
+    site, edition = app.config.site, Path(app.srcdir).name
+    if not site or not doctree or edition not in LANGUAGES:  # a plain build has no editions
+        return
+    context["pageurl"] = f"{site}{edition}/{pagename}.html"
+    other = app.config.other_edition
+    if other and has_source(other, pagename):
+        for name in (edition, other):
+            address = f"{site}{name}/{pagename}.html"
+            context["metatags"] += (
+                f'<link rel="alternate" hreflang="{LANGUAGES[name]}" href="{address}">\n'
+            )
+
+
 def add_edition_link(app, pagename, templatename, context, doctree):
     """Link to the same page of the other edition, which stands beside this one in the site."""
     other = app.config.other_edition
     if not other:
         return
-    twins = Path(app.srcdir).parent / other
-    sources = [twins / f"{pagename}{suffix}" for suffix in (".ipynb", ".md")]
     generated = doctree is None  # the search page, which every edition has
-    page = pagename if generated or any(map(Path.is_file, sources)) else "index"
+    page = pagename if generated or has_source(other, pagename) else "index"
     context["edition_link"] = {
         "href": f"{'../' * (pagename.count('/') + 1)}{other}/{page}.html",
         "edition": other,
@@ -83,9 +107,11 @@ def add_edition_link(app, pagename, templatename, context, doctree):
 
 def setup(app):
     app.add_config_value("other_edition", "", "html")
+    app.add_config_value("site", "", "html")
     app.add_css_file("book.css")
     app.add_js_file("edition.js", defer="defer")
     app.connect("config-inited", add_files)
     app.connect("html-page-context", add_footer)
+    app.connect("html-page-context", add_addresses)
     app.connect("html-page-context", add_edition_link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
