@@ -12,6 +12,7 @@ LANGUAGES = {"en": "en", "zh": "zh-CN"}
 TEXTS = {
     "en": {
         "edition": "English",
+        "archive": "Download all notebooks, to run them without a network",
         "code": "Code: MIT",
         "text": "Text:",
         "version": "Version",
@@ -24,15 +25,16 @@ TEXTS = {
     },
     "zh": {
         "edition": "中文",
-        "code": "代码：MIT",
-        "text": "文字：",
+        "archive": "下载全部笔记本，不联网也能运行",
+        "code": "代码 MIT",
+        "text": "文字",
         "version": "版本",
         "credit": "写法沿袭",
         "original": "《动手学深度学习》",
         "home": "https://zh.d2l.ai",
         "report": "报告本页的错误",
-        "title": "页面有误：",
-        "body": "页面：{page}\n版本：{version}\n\n哪里有误，应当如何：\n",
+        "title": "页面有误",
+        "body": "页面：{page}\n版本：{version}\n\n哪里有误，应该怎样改：\n",
     },
 }
 
@@ -105,8 +107,18 @@ def add_edition_link(app, pagename, templatename, context, doctree):
     }
 
 
+def add_archive_link(app, pagename, templatename, context, doctree):
+    """Link to the zip of this edition, which stands beside its pages in the site."""
+    if app.config.archive:
+        context["archive_link"] = {
+            "href": "../" * pagename.count("/") + app.config.archive,
+            "title": TEXTS[app.config.language[:2]]["archive"],
+        }
+
+
 def setup(app):
     app.add_config_value("other_edition", "", "html")
+    app.add_config_value("archive", "", "html")
     app.add_config_value("site", "", "html")
     app.add_css_file("book.css")
     app.add_js_file("edition.js", defer="defer")
@@ -114,4 +126,5 @@ def setup(app):
     app.connect("html-page-context", add_footer)
     app.connect("html-page-context", add_addresses)
     app.connect("html-page-context", add_edition_link)
+    app.connect("html-page-context", add_archive_link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
