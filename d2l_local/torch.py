@@ -6,6 +6,7 @@
 __all__ = [
     "DotProductAttention",
     "MultiHeadAttention",
+    "PositionalEncoding",
     "SENTENCES",
     "arange",
     "check_exercise",
@@ -20,6 +21,7 @@ __all__ = [
     "masked_softmax",
     "ones",
     "plot",
+    "position_table",
     "read_data",
     "set_figsize",
     "show_heatmaps",
@@ -561,3 +563,47 @@ def layer_speed(B, n, d, h):
         "without": lambda: theirs(X, X, X, key_padding_mask=hide, need_weights=False),
     })
     return {name: seconds[name] / seconds["without"] for name in ("ours", "with weights")}
+
+
+# %% chapters/en/positional-encoding.ipynb#positional-encoding
+def position_table(num_positions, num_hiddens):
+    """The sinusoidal encoding of positions 0, 1, … in float64: (num_positions, num_hiddens).
+
+    Column 2j is sin(i·ω_j) and column 2j+1 is cos(i·ω_j) with ω_j = 10000^(-2j/num_hiddens).
+    Raises ValueError for a size below 1 (Vaswani et al., 2017, section 3.5; positional
+    encoding, "The layer").
+    """
+    if num_positions < 1 or num_hiddens < 1:
+        raise ValueError(f"a table needs at least 1 position and 1 column, not {num_positions} "
+                         f"and {num_hiddens}")
+    i = torch.arange(num_positions, dtype=torch.float64)[:, None]             # (n, 1)
+    two_j = torch.arange(0, num_hiddens, 2, dtype=torch.float64)
+    angles = i * 10000 ** (-two_j / num_hiddens)                              # (n, pairs)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :num_hiddens]
+
+
+class PositionalEncoding(nn.Module):
+    """Add the encoding of each position (2.3) to its token, then dropout.
+
+    `forward(X)` takes X (B, n, num_hiddens) with n up to `max_len` and keeps its type. The
+    buffer `P` (1, max_len, num_hiddens) holds the table. Raises ValueError for another shape
+    and TypeError for tokens that are not floating-point (positional encoding, "The layer").
+    """
+
+    def __init__(self, num_hiddens, dropout, max_len=1000):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        table = position_table(max_len, num_hiddens).to(torch.get_default_dtype())
+        self.register_buffer("P", table[None], persistent=False)
+
+    def forward(self, X):
+        max_len, num_hiddens = self.P.shape[1:]
+        if X.dim() != 3 or X.shape[2] != num_hiddens:
+            raise ValueError(f"X must be (batch, length, {num_hiddens}), "
+                             f"but has shape {tuple(X.shape)}")
+        if X.shape[1] > max_len:
+            raise ValueError(f"X has {X.shape[1]} positions, but this encoding has "
+                             f"max_len={max_len}")
+        if not X.is_floating_point():
+            raise TypeError(f"X must hold floating-point tokens, but holds {X.dtype}")
+        return self.dropout(X + self.P[:, :X.shape[1]].to(X.dtype))

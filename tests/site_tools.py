@@ -11,7 +11,10 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from tools import publish
+
 ROOT = Path(__file__).resolve().parents[1]
+REF = publish.current(ROOT)["ref"]  # the branch or tag that launch links name
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 FIGURE = new_output("display_data", data={"image/svg+xml": SVG, "text/plain": "<Figure>"})
 # the two pages of a small book, and what the Chinese edition changes in _config.yml
@@ -40,10 +43,10 @@ def html_name(page):
 
 def copy_project(folder, chapters=True):
     """A copy of what a build reads, so that tests leave the checkout's `_build` alone."""
-    for name in ("README.md", "_config.yml", "_toc.yml", "pyproject.toml"):
+    for name in ("LICENSE", "NOTICE", "README.md", "_config.yml", "_toc.yml", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-    for name in ("tools", "chapters") if chapters else ("tools",):
+    for name in ("d2l_local", "tools", "chapters") if chapters else ("d2l_local", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     return folder
 

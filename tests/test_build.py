@@ -9,6 +9,7 @@ from docutils import nodes
 from site_tools import (
     CHANGES,
     FIGURE,
+    REF,
     STDERR,
     add_both_editions,
     add_edition,
@@ -99,12 +100,20 @@ def test_each_page_links_to_its_twin(site):
             assert link["hreflang"] == link["lang"] == language
 
 
+def test_each_page_links_to_the_zip_of_its_edition(site):
+    for edition in ("en", "zh"):
+        for name in ("index", "page", "search"):
+            (link,) = page(site, f"{edition}/{name}.html").select("a.archive-link")
+            assert link["href"] == f"d2l-attention-{edition}.zip" and link["title"]
+            assert (site / edition / link["href"]).is_file()
+
+
 def test_language_colab_and_footer_name_the_edition(site):
     for edition, language in (("en", "en"), ("zh", "zh-CN")):
         html = page(site, f"{edition}/page.html")
         assert html.html["lang"] == language
         (colab,) = html.select('a[href^="https://colab"]')
-        assert colab["href"].endswith(f"/blob/main/chapters/{edition}/page.ipynb")
+        assert colab["href"].endswith(f"/blob/{REF}/chapters/{edition}/page.ipynb")
         footer = html.find(class_="book-footer")
         (report,) = footer.select('a[href*="/issues/new"]')
         query = parse_qs(urlsplit(report["href"]).query)

@@ -413,12 +413,155 @@ def right_softmax(X, lens):
     return X.masked_fill(mask, -math.inf).softmax(-1).masked_fill(mask, 0)
 
 
-@each_edition
-def test_what_the_wrong_answers_stand_on_is_right(edition):
+def frequencies(d, base=10000, dtype=torch.float64):
+    """One for each pair of columns, with a last one for the odd column."""
+    return base ** (-torch.arange(0, d, 2, dtype=dtype) / d)
+
+
+def right_sinusoid(n, d, base, start, omega=None):
+    omega = frequencies(d, base) if omega is None else omega
+    angles = torch.arange(start, start + n, dtype=omega.dtype)[:, None] * omega
+    return interleave(angles.sin(), angles.cos())[:, :d]
+
+
+def interleave(left, right):
+    return torch.stack([left, right], dim=-1).flatten(1)
+
+
+@wrong("sinusoid", "columns 2j and 2j+1")
+def sines_left_cosines_right(n, d, base, start):
+    P = right_sinusoid(n, d, base, start)
+    return torch.cat([P[:, 0::2], P[:, 1::2]], dim=1)
+
+
+@wrong("sinusoid", "frequency base^(-2j/d)")
+def cosine_has_its_own_exponent(n, d, base, start):
+    sines = right_sinusoid(n, 2 * d, base, start)[:, 0::2]  # one exponent for each column
+    cosines = right_sinusoid(n, 2 * d, base, start)[:, 1::2]
+    return torch.where(torch.arange(d) % 2 == 0, sines, cosines)
+
+
+@wrong("sinusoid", "frequency base^(-2j/d)")
+def exponent_is_j_over_d(n, d, base, start):
+    return right_sinusoid(n, d, base, start, frequencies(d, base).sqrt())
+
+
+@wrong("sinusoid", "(sin 0, cos 0)")
+def sine_and_cosine_swapped(n, d, base, start):
+    P = right_sinusoid(n, d + d % 2, base, start, frequencies(d, base))
+    return interleave(P[:, 1::2], P[:, 0::2])[:, :d]
+
+
+@wrong("sinusoid", "Position 0")
+def starts_at_1(n, d, base, start):
+    return right_sinusoid(n, d, base, start + 1)
+
+
+@wrong("sinusoid", "first row is position start")
+def ignores_the_start(n, d, base, start):
+    return right_sinusoid(n, d, base, 0)
+
+
+@wrong("sinusoid", "base that is given")
+def ignores_the_base(n, d, base, start):
+    return right_sinusoid(n, d, 10000, start)
+
+
+@wrong("sinusoid", "raised RuntimeError")
+def odd_width_crashes(n, d, base, start):
+    P, waves = torch.zeros(n, d).double(), right_sinusoid(n, d + d % 2, base, start)
+    P[:, 0::2], P[:, 1::2] = waves[:, 0::2], waves[:, 1::2]
+    return P
+
+
+@wrong("sinusoid", "odd width")
+def odd_width_rounded_up(n, d, base, start):
+    return right_sinusoid(n, d + d % 2, base, start)[:, :d]
+
+
+@wrong("sinusoid", "float64")
+def angles_in_float32(n, d, base, start):
+    return right_sinusoid(n, d, base, start, frequencies(d, base, torch.float32))
+
+
+@wrong("sinusoid", "float64")
+def frequencies_in_float32(n, d, base, start):
+    return right_sinusoid(n, d, base, start, frequencies(d, base, torch.float32).double())
+
+
+def right_shift(delta, d):
+    return blocks_of_halves(delta * frequencies(d))
+
+
+def blocks_of_halves(angles):
+    cos, sin = torch.diag(angles.cos()), torch.diag(angles.sin())
+    return torch.cat([torch.cat([cos, sin], dim=1), torch.cat([-sin, cos], dim=1)])
+
+
+@wrong("shift_halves", "rows (cos, sin)")
+def transposed_shift(delta, d):
+    return right_shift(delta, d).T
+
+
+@wrong("shift_halves", "angle δ·ω")
+def small_angles(delta, d):
+    angles = torch.diag(delta * frequencies(d))
+    one = torch.eye(d // 2).double()
+    return torch.cat([torch.cat([one, angles], dim=1), torch.cat([-angles, one], dim=1)])
+
+
+@wrong("shift_halves", "column j + d/2")
+def interleaved_shift(delta, d):
+    columns = torch.arange(d).view(2, -1).T.flatten()  # 0, d/2, 1, d/2 + 1, …
+    return right_shift(delta, d)[columns][:, columns]
+
+
+@wrong("shift_halves", "δ·ω_j")
+def one_angle_for_all_pairs(delta, d):
+    return blocks_of_halves(torch.full((d // 2,), float(delta)).double())
+
+
+@wrong("shift_halves", "negative shift")
+def ignores_the_sign(delta, d):
+    return right_shift(abs(delta), d)
+
+
+def halves_of(positions, d):
+    angles = positions.double()[:, None] * frequencies(d)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+@wrong("shift_halves", "all positions")
+def least_squares_on_64_positions(delta, d, driver="gelsd"):
+    i = torch.arange(64)
+    return torch.linalg.lstsq(halves_of(i, d), halves_of(i + delta, d), driver=driver).solution.T
+
+
+@wrong("shift_halves", "all positions")
+def least_squares_with_pivots(delta, d):
+    return least_squares_on_64_positions(delta, d, driver="gelsy")
+
+
+@wrong("shift_halves", "in float64")
+def shift_from_float32_frequencies(delta, d):
+    return blocks_of_halves(delta * frequencies(d, dtype=torch.float32).double())
+
+
+RIGHT = {
+    "softmax_by_hand": right_softmax,
+    "sinusoid": right_sinusoid,
+    "shift_halves": right_shift,
+}
+
+
+@pytest.mark.parametrize("stub", RIGHT)
+def test_what_the_wrong_answers_stand_on_is_right(stub):
     """So what is refused is their mistake."""
-    (exercise,) = [ex for ex in EDITIONS[edition] if "softmax_by_hand" in ex.functions]
-    (line,) = sentences(exercise, softmax_by_hand=right_softmax)
-    assert AGREE[edition].search(line), line
+    having = [exercise for exercise in CODED if stub in exercise.functions]
+    assert having
+    for exercise in having:
+        (line,) = sentences(exercise, **{stub: RIGHT[stub]})
+        assert AGREE[exercise.edition].search(line), line
 
 
 def attempts():

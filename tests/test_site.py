@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from site_tools import ROOT, build, copy_project, html_name, run
+from site_tools import REF, ROOT, build, copy_project, html_name, run
 
 from tools import notebooks
 
@@ -52,7 +52,8 @@ def loaded(html):
     addresses += [tag["srcset"] for tag in html.find_all(srcset=True)]
     addresses += [tag["data"] for tag in html.find_all("object", data=True)]
     links = html.find_all("link", href=True)
-    return addresses + [link["href"] for link in links if link.get("rel") != ["alternate"]]
+    named = (["alternate"], ["canonical"])  # these only say where a page is published
+    return addresses + [link["href"] for link in links if link.get("rel") not in named]
 
 
 def broken_links(path, html):
@@ -160,7 +161,7 @@ def test_each_notebook_opens_in_colab(site):
         for path in notebooks.notebooks(edition):
             html = parse(site / html_name(path))
             (link,) = html.select('a[href^="https://colab.research.google.com/github/"]')
-            assert link["href"].endswith(f"/blob/main/{path.relative_to(ROOT).as_posix()}")
+            assert link["href"].endswith(f"/blob/{REF}/{path.relative_to(ROOT).as_posix()}")
 
 
 def test_each_linked_paper_is_listed(site):

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 import yaml
 from jupyter_book.sphinx import build_sphinx
 
-from tools import notebooks
+from tools import archive, notebooks
 
 WORK = notebooks.ROOT / "_build"
 SITE = WORK / "site"
@@ -46,6 +46,7 @@ def settings(edition, editions):
     config["sphinx"]["local_extensions"] = {"tools.sphinx_ext": str(root)}
     others = [other for other in editions if other != edition]
     config["sphinx"]["config"]["other_edition"] = others[0] if others else ""
+    config["sphinx"]["config"]["archive"] = archive.name(edition)
     return config
 
 
@@ -88,6 +89,7 @@ def publish(editions):
     SITE.mkdir()
     for edition in editions:
         shutil.move(WORK / edition / "html", SITE / edition)
+        archive.write(edition, SITE / edition / archive.name(edition))
     start = "editions.html" if len(editions) > 1 else "english.html"
     shutil.copy(START_PAGES / start, SITE / "index.html")
     shutil.copy(START_PAGES / "404.html", SITE)

@@ -37,15 +37,21 @@ PLACES = [
     ("README.md", r"^(?P<sentence>The address of the repository .*)$", 1),
 ]
 
-GITHUB = re.compile(r"(?:https://github\.com/)?([a-z\d]+(?:-[a-z\d]+)*/[\w.-]+?)(?:\.git)?/?", re.I)
+GITHUB = re.compile(
+    r"(?:https://github\.com/)?([a-z\d]+(?:-[a-z\d]+)*/[\w.-]+?)(?:\.git)?/?", re.A | re.I
+)
 # What git and every file above take without quoting. `git clone --branch` takes no commit.
 REF = re.compile(r"(?!refs/|[\da-f]{40}$|.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))\w[\w./-]*", re.A)
 SITE = re.compile(r"https://[a-z\d-]+(?:\.[a-z\d-]+)+(?::\d+)?(?:/[\w.~-]+)*/?", re.A | re.I)
 VERSION_TAG = re.compile(r"v\d+(\.\d+)*((a|b|rc)\d+)?")
 
 
+def short(repository):
+    return repository.removeprefix("https://github.com/")
+
+
 def repository_address(text):
-    if text.endswith(PLACEHOLDER.removeprefix("https://github.com/")):
+    if text in (PLACEHOLDER, short(PLACEHOLDER)):
         return PLACEHOLDER  # to go back
     match = GITHUB.fullmatch(text)
     if not match or match[1].endswith(("/.", "/..")):
@@ -100,7 +106,9 @@ def replace(text, spans, values):
 def current(root):
     """The repository, the branch or tag, and the site that `_config.yml` names."""
     text = read(root / CONFIG)
-    found = [spans(text, pattern, times, CONFIG) for file, pattern, times in PLACES if file == CONFIG]
+    found = [
+        spans(text, pattern, times, CONFIG) for file, pattern, times in PLACES if file == CONFIG
+    ]
     return {group: text[start:end] for place in found for start, end, group in place}
 
 
@@ -120,10 +128,9 @@ def release(root):
 def sentence(repository, ref, site):
     """What README says about the address."""
     if repository == PLACEHOLDER:
-        name = repository.removeprefix("https://github.com/")
         return (
             f"The address of the repository in the set-up cells and launch links is a placeholder,"
-            f" `{name}`, until `python -m tools.publish` writes the real one."
+            f" `{short(repository)}`, until `python -m tools.publish` writes the real one."
         )
     published = f" The book can be read at <{site}>." if site else ""
     return (
@@ -155,7 +162,9 @@ def publish(root, values):
     return changed
 
 
-def differences(root, values):
+def differences(root, values, origin):
+    """What stands in another place than the value of its group; `origin` is where that is from."""
+    origins = {"version": "pyproject.toml", "date": "CHANGELOG.md"}
     for path, pattern, times in places(root):
         name, text = label(path, root), read(path)
         try:
@@ -165,7 +174,8 @@ def differences(root, values):
             continue
         for start, end, group in found:
             if text[start:end] != values[group]:
-                yield f"{name}: {group} is {text[start:end]!r} instead of {values[group]!r}"
+                expected = f"{origins.get(group, origin)} has {values[group]!r}"
+                yield f"{name}: {group} is {text[start:end]!r}, but {expected}"
 
 
 def wanted(arguments, root):
@@ -192,7 +202,8 @@ def main(argv=None, root=ROOT):
     try:
         values = all_values(**wanted(arguments, root), root=root)
         if arguments.check:
-            problems = list(differences(root, values))
+            origin = CONFIG if arguments.repository is None else "the command line"
+            problems = list(differences(root, values, origin))
             print("".join(f"{problem}\n" for problem in problems), end="")
             return 1 if problems else 0
         changed = publish(root, values)

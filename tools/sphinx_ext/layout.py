@@ -16,7 +16,7 @@ TEXTS = {
         "code": "Code: MIT",
         "text": "Text:",
         "version": "Version",
-        "credit": "In the tradition of",
+        "credit": "In the tradition of ",
         "original": "Dive into Deep Learning",
         "home": "https://d2l.ai",
         "report": "Report an error on this page",
