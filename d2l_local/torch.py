@@ -17,12 +17,14 @@ __all__ = [
     "difference",
     "judge",
     "layer_speed",
+    "layer_times",
     "length_mask",
     "masked_softmax",
     "ones",
     "plot",
     "position_table",
     "read_data",
+    "sequence_layers",
     "set_figsize",
     "show_heatmaps",
     "tensor",
@@ -607,3 +609,33 @@ class PositionalEncoding(nn.Module):
         if not X.is_floating_point():
             raise TypeError(f"X must hold floating-point tokens, but holds {X.dtype}")
         return self.dropout(X + self.P[:, :X.shape[1]].to(X.dtype))
+
+
+# %% chapters/en/architectures.ipynb#sequence-layers
+def sequence_layers(d):
+    """One layer of each kind and width `d`: {name: function of X (B, n, d), giving (B, n, d)}.
+
+    A convolution of width 3, an RNN, attention without projections by two products and by the
+    fused kernel, and multi-head attention with 4 heads (architectures, "Time and memory").
+    """
+    conv, rnn = nn.Conv1d(d, d, 3, padding=1), nn.RNN(d, d, batch_first=True)
+    mha = MultiHeadAttention(d, d, d, d, 4, dropout=0.0)
+    return {
+        "convolution": lambda X: conv(X.mT).mT,
+        "RNN": lambda X: rnn(X)[0],
+        "core": lambda X: (X @ X.mT / math.sqrt(d)).softmax(-1) @ X,
+        "fused core": lambda X: F.scaled_dot_product_attention(*[X[:, None]] * 3)[:, 0],
+        "whole layer": lambda X: mha(X, X, X),
+    }
+
+
+# %% chapters/en/architectures.ipynb#layer-times
+@torch.no_grad()
+def layer_times(n, d, batch, repeats=7):
+    """CPU seconds of one forward of each of the `sequence_layers`, on X (batch, n, d).
+
+    One thread, float32, the least of `repeats` (architectures, "Time and memory").
+    """
+    X = torch.randn(batch, n, d, dtype=torch.float32)
+    return cpu_times({name: lambda layer=layer: layer(X)
+                      for name, layer in sequence_layers(d).items()}, repeats)

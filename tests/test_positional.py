@@ -125,7 +125,9 @@ def textbook(mistake=None):
             if n > self.P.shape[1] and mistake != "broadcasts the length":
                 raise ValueError(f"{n} of {self.P.shape[1]} positions")
             P = self.P[:, :n]
-            P = P if mistake == "promotes the tokens" else P.to(X.dtype)
+            if mistake == "promotes the tokens":
+                return self.dropout(X + P)
+            P = P.to(torch.float32 if mistake == "sum in float32" else X.dtype)
             if mistake == "in place":
                 X += P
                 return self.dropout(X)
@@ -134,8 +136,8 @@ def textbook(mistake=None):
                 return nn.functional.dropout(X + P, self.dropout.p)
             if mistake == "dropout of the code alone":
                 return X + self.dropout(P.expand_as(X))
-            Y = self.dropout(X + P)
-            return Y.float() if mistake == "output in float32" else Y
+            Y = self.dropout(X.float() + P if mistake == "sum in float32" else X + P)
+            return Y.float() if mistake == "output in float32" else Y.to(X.dtype)
 
     return PositionalEncoding
 
@@ -179,10 +181,12 @@ def check_checkpoint(cls):
 
 def check_sum(cls):
     """The output is tokens plus codes, for any number of tokens up to max_len."""
-    layer = cls(8, 0.5, max_len=9).eval()
-    for n in (1, 4, 9):
-        X = random(2, n, 8)
-        assert gap(layer(X), X.double() + slow_table(9, 8)[:n]) < 1e-6
+    for dtype, bound in ((torch.float32, 1e-6), (torch.float64, 1e-12)):
+        with default_dtype(dtype):
+            layer = cls(8, 0.5, max_len=9).eval()
+        for n in (1, 4, 9):
+            X = random(2, n, 8, dtype=dtype)
+            assert gap(layer(X), X.double() + slow_table(9, 8)[:n]) < bound
 
 
 def check_types(cls):
@@ -272,19 +276,20 @@ CAUGHT_BY = {
     "halves": WRONG_NUMBERS,
     "starts at 1": WRONG_NUMBERS,
     "sine and cosine swapped": WRONG_NUMBERS,
-    "float32 angles": ["precision"],
+    "float32 angles": ["precision", "sum"],
     "float16 angles": WRONG_NUMBERS,
     "bfloat16 angles": WRONG_NUMBERS,
     "odd widths crash": ["odd widths"],
     "plain attribute": ["buffer"],
     "parameter": ["buffer", "checkpoint"],
     "persistent buffer": ["checkpoint"],
-    "always float32": ["precision"],
+    "always float32": ["precision", "sum"],
     "table in float64": ["buffer"],
     "broadcasts the width": ["width"],
     "broadcasts the length": ["length"],
     "promotes the tokens": ["types"],
-    "output in float32": ["types"],
+    "output in float32": ["sum", "types"],
+    "sum in float32": ["sum"],
     "in place": ["sum", "argument", "dropout"],
     "stops the gradient": ["argument"],
     "dropout in evaluation": ["sum", "dropout"],
@@ -307,8 +312,8 @@ def test_no_check_is_idle():
     assert {name for names in CAUGHT_BY.values() for name in names} == set(CHECKS)
 
 
-def test_the_original_has_six_problems(original):
-    names = ["odd widths", "precision", "buffer", "types", "length", "width"]
+def test_the_original_has_seven_problems(original):
+    names = ["odd widths", "precision", "buffer", "sum", "types", "length", "width"]
     assert problems(original.PositionalEncoding) == names
 
 
