@@ -547,10 +547,155 @@ def shift_from_float32_frequencies(delta, d):
     return blocks_of_halves(delta * frequencies(d, dtype=torch.float32).double())
 
 
+def shuffles(X, times=20):
+    """Random orders of the rows of X, the same at each call."""
+    g = torch.Generator().manual_seed(0)
+    return [torch.randperm(len(X), generator=g) for _ in range(times)]
+
+
+def right_is_equivariant(f, X, orders=None, tolerance=1e-5):
+    Y = f(X)
+    gaps = [(f(X[order]) - Y[order]).abs().max() for order in orders or shuffles(X)]
+    return bool(max(gaps) <= tolerance * Y.abs().max())
+
+
+@wrong("is_equivariant", "no other order")
+def tries_the_reversal_only(f, X):
+    return right_is_equivariant(f, X, [torch.arange(len(X)).flip(0)])
+
+
+@wrong("is_equivariant", "rotation")
+def tries_rotations_only(f, X):
+    places = torch.arange(len(X))
+    return right_is_equivariant(f, X, [places.roll(shift) for shift in range(len(X))])
+
+
+@wrong("is_equivariant", "tolerance")
+def compares_exactly(f, X):
+    return all(torch.equal(f(X[order]), f(X)[order]) for order in shuffles(X))
+
+
+@wrong("is_equivariant", "tolerance")
+def one_tolerance_for_all_sizes(f, X):
+    Y = f(X)
+    return all((f(X[order]) - Y[order]).abs().max() < 1e-6 for order in shuffles(X))
+
+
+@wrong("is_equivariant", "no rounding")
+def a_coarse_tolerance(f, X):
+    return right_is_equivariant(f, X, tolerance=1e-2)
+
+
+@wrong("is_equivariant")
+def tests_invariance(f, X):
+    Y = f(X)
+    return all((f(X[order]) - Y).abs().max() <= 1e-5 * Y.abs().max() for order in shuffles(X))
+
+
+def right_operations(kind, n, d, k):
+    return {
+        "convolution": 2 * k * n * d * d,
+        "RNN": 4 * n * d * d,
+        "core": 4 * n * n * d,
+        "whole layer": 8 * n * d * d + 4 * n * n * d,
+        "restricted": 4 * k * n * d,
+    }[kind]
+
+
+@wrong("operations", "counts 2")
+def multiply_adds(kind, n, d, k):
+    return right_operations(kind, n, d, k) // 2
+
+
+@wrong("operations", "projections count too")
+def forgets_the_projections(kind, n, d, k):
+    return right_operations("core" if kind == "whole layer" else kind, n, d, k)
+
+
+@wrong("operations", "two products")
+def forgets_the_input_matrix(kind, n, d, k):
+    return right_operations(kind, n, d, k) // (2 if kind == "RNN" else 1)
+
+
+@wrong("operations", "k offsets")
+def forgets_the_kernel_width(kind, n, d, k):
+    return right_operations(kind, n, d, 1 if kind == "convolution" else k)
+
+
+@wrong("operations", "fused kernel is not free")
+def trusts_the_counters_zero(kind, n, d, k):
+    return 8 * n * d * d if kind == "whole layer" else right_operations(kind, n, d, k)
+
+
+@wrong("operations", "sees k tokens")
+def restricted_sees_all(kind, n, d, k):
+    return right_operations("core" if kind == "restricted" else kind, n, d, k)
+
+
+def right_layers_needed(kind, n, k):
+    if kind == "causal":
+        return next(layers for layers in range(n) if k**layers >= n)
+    return {"convolution": -(-2 * (n - 1) // (k - 1)), "RNN": n - 1, "attention": 1}[kind]
+
+
+@wrong("layers_needed", "all pairs")
+def layers_until_two_meet(kind, n, k):
+    return -(-(n - 1) // (k - 1)) if kind == "convolution" else right_layers_needed(kind, n, k)
+
+
+@wrong("layers_needed", "all pairs")
+def n_over_k(kind, n, k):
+    return -(-n // k) if kind == "convolution" else right_layers_needed(kind, n, k)
+
+
+@wrong("layers_needed", "rounding of math.log")
+def logarithm_in_floats(kind, n, k):
+    causal = math.ceil(math.log(n) / math.log(k)) if k > 1 else 0
+    return causal if kind == "causal" else right_layers_needed(kind, n, k)
+
+
+@wrong("layers_needed", "multiplied by k")
+def logarithm_of_base_2(kind, n, k):
+    return right_layers_needed(kind, n, 2 if kind == "causal" else k)
+
+
+@wrong("layers_needed", "one place further")
+def one_layer_is_enough_for_the_rnn(kind, n, k):
+    return 1 if kind == "RNN" else right_layers_needed(kind, n, k)
+
+
+@wrong("layers_needed", "connects every pair")
+def attention_goes_step_by_step(kind, n, k):
+    return n if kind == "attention" else right_layers_needed(kind, n, k)
+
+
+def right_dilations(n):
+    return [2**layer for layer in range(max(1, math.ceil(math.log2(n))))]
+
+
+@wrong("dilations", "stays open")
+def powers_of_3(n):
+    return [3**layer for layer in range(right_layers_needed("causal", max(n, 2), 3) + 1)]
+
+
+@wrong("dilations", "stays open")
+def one_layer_too_few(n):
+    return right_dilations(n)[:-1] or [1]
+
+
+@wrong("dilations", "too long")
+def no_dilation_at_all(n):
+    return [1] * (n - 1)
+
+
 RIGHT = {
     "softmax_by_hand": right_softmax,
     "sinusoid": right_sinusoid,
     "shift_halves": right_shift,
+    "is_equivariant": right_is_equivariant,
+    "operations": right_operations,
+    "layers_needed": right_layers_needed,
+    "dilations": right_dilations,
 }
 
 

@@ -1,20 +1,34 @@
-"""Time what the chapter times, and store it: `python -m tools.measure`.
+"""Time what the chapter times, and store it: `python -m tools.measure [NAME ...]`.
 
-Writes chapters/data/attention.json, with the machine, the versions and the date, so that no
-notebook stores a time of its own. Takes about half a minute of one core.
+Writes chapters/data/NAME.json, or all of them, with the machine, the versions and the date, so
+that no notebook stores a time of its own. `attention` takes half a minute of one core and
+`architectures` two minutes; the latter sets the allocator of the GNU C library and counts page
+faults, so it needs Linux.
 """
 
+import argparse
 import datetime
 import json
+import os
 import platform
+import subprocess
 import sys
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from d2l_local import torch as d2l
 from tools.notebooks import ROOT
 
 SHAPES = [(32, 32, 64, 4), (8, 128, 128, 8), (4, 512, 256, 8), (1, 2048, 256, 4)]  # B, n, d, h
+WIDTH = 128  # of the layers that are compared
+BATCHES = (1, 8, 32)
+LENGTHS = [2**i for i in range(4, 13)]  # 16 ... 4096
+MOST_SCORES = 2**25  # batch · n², which leaves out what takes too long
+# By default the C library fetches large blocks from the system and gives them back each time.
+KEEP_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**34)}
 
 
 def processor():
@@ -27,25 +41,143 @@ def processor():
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def speed(shape):
-    return {name: round(ratio, 3) for name, ratio in d2l.layer_speed(*shape).items()}
+def digits(number):
+    """Three significant digits: another run differs in the second already."""
+    return float(f"{number:.3g}")
 
 
-def main():
+def attention():
+    """The speed of the book's layer beside PyTorch's."""
+    ratios = [d2l.layer_speed(*shape) for shape in SHAPES]
+    rows = [{name: round(ratio, 3) for name, ratio in row.items()} for row in ratios]
+    return {"layer_speed": [dict(shape=s, ratios=r) for s, r in zip(SHAPES, rows, strict=True)]}
+
+
+def architectures():
+    """Time and memory of the layers that the page on architectures compares."""
+    return {
+        "width": WIDTH,
+        "times": in_new_process("times", KEEP_BLOCKS),
+        "times_default_allocator": in_new_process("times_when_long"),
+        "page_faults": {
+            "times": in_new_process("page_faults", KEEP_BLOCKS),
+            "times_default_allocator": in_new_process("page_faults"),
+        },
+        "memory": memory(),
+    }
+
+
+def in_new_process(function, settings=None):
+    """Call a function of this file in a process whose allocator has these settings."""
+    code = f"import json; from tools import measure; print(json.dumps(measure.{function}()))"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(settings or {})}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    return json.loads(run.stdout)
+
+
+def times(batches=BATCHES, lengths=LENGTHS):
+    """Milliseconds of each layer, for each batch and length."""
     torch.manual_seed(0)
-    measured = {
-        "command": "python -m tools.measure",
+    found = []
+    for batch in batches:
+        ns = [n for n in lengths if batch * n**2 <= MOST_SCORES]
+        repeats = [min(1000, max(10, MOST_SCORES // (batch * n**2))) for n in ns]
+        rows = [d2l.layer_times(n, WIDTH, batch, r) for n, r in zip(ns, repeats, strict=True)]
+        columns = {name: [digits(1e3 * row[name]) for row in rows] for name in rows[0]}
+        found.append({"batch": batch, "n": ns, "ms": columns})
+    return found
+
+
+def times_when_long():
+    return times([1], [n for n in LENGTHS if n >= 512])
+
+
+@torch.no_grad()
+def page_faults():
+    """How many pages of memory one call at the greatest length is given anew, by layer."""
+    import resource  # not on Windows
+
+    X = torch.randn(1, LENGTHS[-1], WIDTH)
+    found = {}
+    for name, layer in d2l.sequence_layers(WIDTH).items():
+        counts = []
+        for _ in range(5):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            layer(X)
+            counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        found[name] = min(counts)
+    return found
+
+
+def memory():
+    """The peak of one forward with its graph, in MiB, by layer and length."""
+    ns = [n for n in LENGTHS if 256 <= n <= 2048]  # more takes Peak too long
+    found = {}
+    for name, layer in d2l.sequence_layers(WIDTH).items():
+        peaks = [Peak() for _ in ns]
+        for n, seen in zip(ns, peaks, strict=True):
+            X = torch.randn(1, n, WIDTH, requires_grad=True)
+            with seen:
+                layer(X)
+        found[name] = [digits(seen.peak / 2**20) for seen in peaks]
+    return {"n": ns, "MiB": found}
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes held at once by tensors made in a block.
+
+    It does not see what an operation uses for itself and frees before it ends.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.living, self.peak = {}, 0  # by address: a weak reference, and the bytes
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        inputs, results = (
+            {s._cdata: s for s in map(torch.Tensor.untyped_storage, tensors(tree))}
+            for tree in ((args, kwargs), result)
+        )
+        self.living = {key: at for key, at in self.living.items() if not at[0].expired()}
+        for key in results.keys() - inputs.keys():  # a view brings no new memory
+            self.living[key] = (StorageWeakRef(results[key]), results[key].nbytes())
+        self.peak = max(self.peak, sum(size for _, size in self.living.values()))
+        return result
+
+
+def tensors(tree):
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def store(name, measured):
+    head = {
+        "command": f"python -m tools.measure {name}",
         "machine": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
-        "layer_speed": [{"shape": shape, "ratios": speed(shape)} for shape in SHAPES],
     }
-    file = ROOT / "chapters" / "data" / "attention.json"
+    file = ROOT / "chapters" / "data" / f"{name}.json"
     file.parent.mkdir(exist_ok=True)
-    text = json.dumps(measured, indent=1, ensure_ascii=False)
+    text = json.dumps(head | measured, indent=1, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8", newline="\n")
-    print(f"wrote {file.name}; now run python -m tools.save and python -m tools.run")
+    print(f"wrote {file.name}; now run python -m tools.save and python -m tools.run", flush=True)
+
+
+def main(argv=None):
+    stored = {"attention": attention, "architectures": architectures}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(stored)}")
+    names = parser.parse_args(argv).names or list(stored)
+    unknown = [name for name in names if name not in stored]
+    if unknown:
+        print(f"there is no {unknown[0]} to measure, only {', '.join(stored)}", file=sys.stderr)
+        return 1
+    for name in names:
+        torch.manual_seed(0)
+        store(name, stored[name]())
     return 0
 
 
