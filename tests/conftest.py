@@ -1,10 +1,15 @@
 """Fixtures that several test files use."""
 
+import os
 import sys
 import types
 import warnings
 
 import pytest
+
+# Two workers share two cores: more threads for each would only wait for one another. Set before
+# torch is imported; the kernels of the notebooks inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
