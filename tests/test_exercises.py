@@ -732,3 +732,14 @@ def test_wrong_answer_is_told(exercise, stub, function, words):
         assert words in told[0]
     else:
         assert all(HAN.search(part) for part in re.split("[。：]", told[0]) if part), told[0]
+
+
+@each_edition
+def test_landing_page_gives_the_minutes_of_the_exercises(edition):
+    page = (notebooks.ROOT / "chapters" / edition / "index.md").read_text(encoding="utf-8")
+    promised = re.findall(r"^\| \[.*?\]\(([\w-]+)\.ipynb\) .* \| (\d+) \S+ \|$", page, re.M)
+    spent = {}
+    for exercise in EDITIONS[edition]:
+        minutes = int(HEADINGS[edition].match(exercise.heading)[3])
+        spent[exercise.path.stem] = spent.get(exercise.path.stem, 0) + minutes
+    assert len(spent) >= 3 and {name: int(minutes) for name, minutes in promised} == spent
