@@ -147,12 +147,13 @@ def plot(X, Y=None, xlabel=None, ylabel=None, legend=None, xlim=None, ylim=None,
     labels = [None] * len(ys) if legend is None else list(legend)
     if not len(xs) == len(ys) == len(labels):
         raise ValueError(f"plot got {len(xs)} X, {len(ys)} Y and {len(labels)} legend entries")
+    for x, y in zip(xs, ys):
+        if len(x) != len(y):
+            raise ValueError(f"plot got a curve of {len(y)} values over {len(x)} places")
     axes = plt.subplots(layout="constrained")[1] if axes is None else axes
     styles = itertools.cycle(fmts or [f"C{i}{line}" for i, line in
                                       zip(range(8), itertools.cycle(["-", "--", "-.", ":"]))])
     for x, y, label, style in zip(xs, ys, labels, styles):
-        if len(x) != len(y):
-            raise ValueError(f"plot got a curve of {len(y)} values over {len(x)} places")
         axes.plot(x, y, style, label=label)
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
     axes.set(**{name: lim for name, lim in (("xlim", xlim), ("ylim", ylim)) if lim is not None})
@@ -294,11 +295,11 @@ SENTENCES = {
         "open": "not attempted yet",
         "agree": "{n} of {n} cases agree",
         "function": "what you gave is not a function",
-        "raised": "case {i} of {n} raised {error}",
+        "raised": "case {i} of {n} raised {error}. {hint}",
         "nothing": "case {i} of {n} gave None: is a `return` missing?",
         "type": "case {i} of {n} gave a {type}, but a tensor or a number is asked for",
         "changed": "case {i} of {n}: your function changed its argument",
-        "shape": "case {i} of {n} has shape {got}, but {shape} is asked for",
+        "shape": "case {i} of {n} has shape {got}, but {shape} is asked for. {hint}",
         "nan": "case {i} of {n} gave NaN or infinity. {hint}",
         "differ": "case {i} of {n} differs. {hint}",
     },
@@ -306,11 +307,11 @@ SENTENCES = {
         "open": "尚未作答",
         "agree": "{n} 个用例全部一致",
         "function": "给出的不是函数",
-        "raised": "第 {i} 个用例（共 {n} 个）抛出异常 {error}",
+        "raised": "第 {i} 个用例（共 {n} 个）抛出异常 {error}。{hint}",
         "nothing": "第 {i} 个用例（共 {n} 个）返回 None：是不是漏了 `return`？",
         "type": "第 {i} 个用例（共 {n} 个）返回了 {type}，这里要的是张量或数",
         "changed": "第 {i} 个用例（共 {n} 个）：函数修改了传入的参数",
-        "shape": "第 {i} 个用例（共 {n} 个）的形状是 {got}，应为 {shape}",
+        "shape": "第 {i} 个用例（共 {n} 个）的形状是 {got}，应为 {shape}。{hint}",
         "nan": "第 {i} 个用例（共 {n} 个）出现 NaN 或无穷大。{hint}",
         "differ": "第 {i} 个用例（共 {n} 个）的数值不对。{hint}",
     },
@@ -328,6 +329,8 @@ def difference(result, expected):
         return "nothing", {}
     if not isinstance(result, (torch.Tensor, np.ndarray, np.generic, int, float)):
         return "type", {"type": type(result).__name__}
+    if "complex" in str(getattr(result, "dtype", "")):
+        return "type", {"type": str(result.dtype)}
     got, right = to_array(result), to_array(expected)
     if got.shape != right.shape:
         return "shape", {"got": got.shape, "shape": right.shape}
@@ -473,7 +476,9 @@ class DotProductAttention(nn.Module):
         if self._last is None:
             return None
         Q, K, valid_lens = self._last
-        return masked_softmax(Q / math.sqrt(Q.shape[-1]) @ K.mT, valid_lens)
+        wide = torch.promote_types(Q.dtype, torch.float32)        # half types would overflow
+        S = Q.to(wide) @ K.to(wide).mT / math.sqrt(Q.shape[-1])
+        return masked_softmax(S, valid_lens).to(Q.dtype)
 
 
 # %% chapters/en/self-attention.ipynb#transpose
@@ -483,6 +488,8 @@ def transpose_qkv(X, num_heads):
     Entry b·h + g holds head g of sequence b, the column block g of `X`. Raises ValueError when
     the width is not a multiple of `num_heads` (self-attention, "Several heads").
     """
+    if X.dim() != 3:
+        raise ValueError(f"X must have 3 axes (batch, length, width), but has {tuple(X.shape)}")
     B, n, d = X.shape
     if num_heads < 1 or d % num_heads:
         raise ValueError(f"width {d} cannot be cut into {num_heads} heads")
@@ -496,6 +503,8 @@ def transpose_output(X, num_heads):
     Raises ValueError when the batch is not a multiple of `num_heads` (self-attention,
     "Several heads").
     """
+    if X.dim() != 3:
+        raise ValueError(f"X must have 3 axes (batch, length, width), but has {tuple(X.shape)}")
     Bh, n, c = X.shape
     if num_heads < 1 or Bh % num_heads:
         raise ValueError(f"{Bh} batch entries cannot be joined into {num_heads} heads each")

@@ -175,6 +175,23 @@ def test_served_below_a_sub_path(browser, site):
         assert not search(browser, base, "en", "zebra")
 
 
+@pytest.mark.parametrize("width", [1280, 360])
+def test_an_address_opens_at_its_section(browser, site, width):
+    """Though formulas above it grow after the browser has gone there."""
+    page = f"{site.as_uri()}/en/self-attention.html"
+    top = """async (id) => {
+      await MathJax.startup.promise;
+      await new Promise((done) => setTimeout(done, 500));
+      return document.getElementById(id).getBoundingClientRect().top;
+    }"""
+    with opened(browser, site.as_uri(), width) as (tab, faults):
+        for section in ("several-heads", "exercise-14-code-20-minutes"):
+            tab.goto("about:blank")
+            tab.goto(f"{page}#{section}")
+            assert 0 <= tab.evaluate(top, section) < 120, section
+        assert faults == []
+
+
 def search(browser, base, edition, words):
     """The addresses of the pages that a search finds."""
     with opened(browser, base) as (tab, faults):

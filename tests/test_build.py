@@ -15,6 +15,7 @@ from site_tools import (
     add_edition,
     build,
     copy_project,
+    run,
     write,
 )
 
@@ -173,7 +174,10 @@ def test_each_warning_is_shown_and_fails_the_build(tmp_path):
     [
         ("page.ipynb", '{"cells": [', "chapters/en/page.ipynb: not a"),
         ("page.md", "# Twice", "names chapters/en/page: 2 files"),
-        ("../../_toc.yml", "root: [", "_toc.yml"),
+        ("../../_toc.yml", "root: [", "built: _toc.yml: not YAML"),
+        ("../../_toc.yml", "", "built: _toc.yml: holds no names"),
+        ("../../_config.yml", "- a", "built: _config.yml: holds no names"),
+        ("_config.yml", "- a", "en/_config.yml: holds no names"),
     ],
 )
 def test_unreadable_source_is_named(tmp_path, name, text, message):
@@ -183,3 +187,22 @@ def test_unreadable_source_is_named(tmp_path, name, text, message):
     result = build(project)
     assert result.returncode == 1
     assert message in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["d2l_local/torch.py", "LICENSE", "_toc.yml"])
+def test_missing_file_is_named_before_anything_is_built(tmp_path, name):
+    project = copy_project(tmp_path, chapters=False)
+    add_edition(project, "en", "# A book\n", "# A page")
+    (project / name).unlink()
+    result = build(project)
+    assert result.returncode == 1 and result.stderr.count("\n") == 1
+    assert name in result.stderr and result.stderr.startswith("The site was not built: ")
+    assert not list(project.glob("_build/*/html")) and not list(project.rglob("*.zip"))
+
+
+def test_asking_for_help_builds_nothing(tmp_path):
+    project = copy_project(tmp_path, chapters=False)
+    write(project / "_build" / "site" / "index.html", "old")
+    result = run(project, "-m", "tools.build", "--help")
+    assert result.returncode == 0 and "usage" in result.stdout
+    assert (project / "_build" / "site" / "index.html").is_file()

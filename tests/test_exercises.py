@@ -199,6 +199,14 @@ def test_solution_agrees(exercise):
 
 # --- Wrong answers: under the name of the stub, the mistake and a word of the sentence ---
 
+@each_coded
+def test_a_readers_own_variables_do_no_harm(exercise):
+    """Whoever tries something out in the stub's cell uses these names."""
+    own = "B, n, d, h, k = 1, 2, 3, 4, 5\nX = Q = K = V = W = g = P = S = A = Y = None\n"
+    said = sentences(exercise, own + exercise.solution)
+    assert said and all(AGREE[exercise.edition].search(line) for line in said), said
+
+
 WRONG = {}
 
 

@@ -9,7 +9,7 @@ import sys
 import nbformat
 import pytest
 
-from tools import save
+from tools import measure, run, save
 from tools.notebooks import ROOT, BookError, package_aliases, package_uses
 
 MODULE = "d2l_local/torch.py"
@@ -55,6 +55,8 @@ SAVABLE = {
     ),
     "dictionary": '#@save\nNAMES = {\n    "a": 1,\n\n    "b": 2,\n}',
     "decorator": "#@save\nimport functools\n\n@functools.cache\ndef f():\n    return 1",
+    "decorator's call": "#@save\nimport functools as f\n\n@f.lru_cache(9)\ndef g():\n    return 1",
+    "later call": "#@save\nF = lambda: print(1)",
     "class": "#@save\nclass A(Exception):\n    B = 3\n\n    def f(self):\n        return self.B",
     "coroutine": "#@save\nasync def f():\n    return 1",
     "annotated": "#@save\n_LIMIT: int = 3\nX_2 = Y = _LIMIT + 1",
@@ -108,6 +110,19 @@ REFUSED = {
     "cell magic": (["%%time\n#@save\ndef f():\n    pass"], "line 1: not Python"),
     "syntax": (["#@save\ndef f(:\n    pass"], "line 2: not Python"),
     "stray return": (["#@save\ndef f():\n    pass\nreturn"], "line 4: not Python"),
+    "call in a constant": (["#@save\nX = [\n  len('')]"], "line 3: a call outside of a function"),
+    "call in a default": (["#@save\ndef f(x=dict()):\n    pass"], "line 2: a call outside"),
+    "call in a lambda's": (["#@save\nF = lambda x=dict(): x"], "line 2: a call outside"),
+    "call in a class": (["#@save\nclass A:\n    b = dict()"], "line 3: a call outside"),
+    "call in a base": (["#@save\nclass A(type('B', (), {})):\n    pass"], "a call outside"),
+    "call in a method's": (
+        ["#@save\nclass A:\n    def f(self, x=dict()):\n        pass"],
+        "line 3: a call outside",
+    ),
+    "relative": (["#@save\nfrom . import x"], "line 2: a relative import cannot be saved"),
+    "relative deep down": (["#@save\ndef f():\n    from .x import y"], "line 3: a relative"),
+    "other d2l": (["#@save\nfrom d2l import torch"], "line 2: an import of the package d2l"),
+    "other d2l deep down": (["#@save\ndef f():\n    import d2l.torch"], "line 3: an import of"),
     "saved twice": ([DEF_F] * 2, "cell b: f is saved already by chapters/en/page.ipynb, cell a"),
     "twice in a cell": (["#@save\nX = 1\nX = 2"], "X is saved already"),
     "import, then def": (["#@save\nimport f", DEF_F], "f is saved already"),
@@ -251,6 +266,16 @@ def test_missing_or_broken_notebooks(tmp_path, capsys):
     assert capsys.readouterr().err == "_toc.yml names chapters/en/page: 0 files\n"
 
 
+@pytest.mark.parametrize("text", ["", "- a", "root: [", "root: a\nparts: 3", "parts: []"])
+def test_broken_contents_are_named(text, tmp_path, capsys):
+    make_book(tmp_path, {"page": {"a": DEF_F}})
+    (tmp_path / "_toc.yml").write_text(text, encoding="utf-8")
+    for main in (save.main, run.main):
+        assert main([], tmp_path) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("_toc.yml: ") and error.count("\n") == 1
+
+
 @pytest.fixture
 def book(tmp_path):
     """A book whose package is written."""
@@ -303,6 +328,32 @@ def test_check_finds_each_drift_and_saving_mends_it(drift, book, capsys):
     assert printed.out.startswith("d2l_local/") and printed.out.count("\n") >= 1
     assert before == {path: path.read_bytes() for path in (book / "d2l_local").rglob("*.*")}
     assert save.main([], book) == 0 and save.main(["--check"], book) == 0
+
+
+def test_what_cannot_be_written_is_told_in_one_sentence(book, capsys):
+    shutil.rmtree(book / "d2l_local")
+    (book / "d2l_local").touch()
+    assert save.main([], book) == 1
+    error = capsys.readouterr().err
+    assert "d2l_local" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["chapters/data/times.json", "chapters/en/page.ipynb"])
+def test_a_file_that_is_not_utf_8_is_named(name, book, capsys):
+    (book / name).write_bytes(b"\xff")
+    assert save.main([], book) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"{name}: ") and error.count("\n") == 1
+
+
+def test_measuring_begins_only_if_its_file_can_be_written(tmp_path, monkeypatch, capsys):
+    (tmp_path / "chapters" / "data" / "architectures.json").mkdir(parents=True)
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    monkeypatch.setattr(measure, "attention", lambda: pytest.fail("measured"))
+    assert measure.main([]) == 1
+    error = capsys.readouterr().err
+    assert "architectures.json" in error and error.count("\n") == 1
+    assert not (tmp_path / "chapters" / "data" / "attention.json").exists()
 
 
 def test_check_shows_a_unified_diff(book, capsys):

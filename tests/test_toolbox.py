@@ -339,6 +339,23 @@ def test_sentences(attempt, english, chinese, say):
     assert chinese in translated and HAN.search(translated)
 
 
+@pytest.mark.parametrize("give", [lambda x: x + 5j, lambda x: x.numpy() + 0j], ids=["torch", "numpy"])
+def test_complex_numbers_are_no_answer(give):
+    assert d2l.judge(give, [((TWO,), TWO, "hint")])[0] == "type"
+
+
+@pytest.mark.parametrize("give", [lambda x: x @ x.double(), lambda x: x[:0]])
+def test_the_hint_is_given_for_an_error_and_a_wrong_shape_too(give, say):
+    cases = [((TWO,), TWO, "Look at the width.")]
+    assert say(give, cases).rstrip().endswith("Look at the width.")
+
+
+def test_a_refused_plot_leaves_no_figure(plt):
+    with pytest.raises(ValueError, match="2 values over 3"):
+        d2l.plot([1, 2, 3], [1, 2])
+    assert plt.get_fignums() == []
+
+
 def test_every_sentence_was_seen():
     """Both languages have the same keys and places to fill, and the table above covers them."""
     english, chinese = d2l.SENTENCES["en"], d2l.SENTENCES["zh"]

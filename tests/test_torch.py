@@ -5,6 +5,7 @@ import inspect
 import io
 import itertools
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -648,6 +649,22 @@ def split_words(text):
 
 def test_split_words():
     assert list(split_words("X (2, 3) () 4 (5,)")) == ["X", "(2, 3)", "()", "4", "(5,)"]
+
+
+def test_weights_of_half_precision_are_finite_where_the_output_is():
+    X = torch.full((1, 3, 64), 200.0, dtype=torch.float16)  # scores beyond 65504
+    attention = d2l.DotProductAttention(0.0)
+    assert attention(X, X, X).isfinite().all()
+    weights = attention.attention_weights
+    assert weights.dtype == torch.float16
+    assert_close(weights, torch.full_like(weights, 1 / 3))
+
+
+@pytest.mark.parametrize("transpose", [d2l.transpose_qkv, d2l.transpose_output])
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3, 4, 6)])
+def test_transposes_name_a_wrong_number_of_axes(transpose, shape):
+    with pytest.raises(ValueError, match=f"3 axes.*{re.escape(str(shape))}"):
+        transpose(torch.zeros(shape), 2)
 
 
 # --- The import ---

@@ -5,8 +5,6 @@ Its bytes depend on the files alone, not on when and where it is made.
 
 import zipfile
 
-import yaml
-
 from tools import notebooks
 
 README = {
@@ -34,7 +32,7 @@ def name(edition):
 
 
 def readme(edition, root):
-    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    config = notebooks.read_yaml(root / "_config.yml", root)
     address = config["sphinx"]["config"].get("site") or config["repository"]["url"]
     return README[edition].format(address=address)
 
@@ -42,6 +40,10 @@ def readme(edition, root):
 def files(edition, root=notebooks.ROOT):
     """What the zip holds: {name: bytes}."""
     package = root / notebooks.PACKAGE
+    if not (package / "torch.py").is_file():
+        raise notebooks.BookError(
+            f"{notebooks.PACKAGE}/torch.py: there is no such file; run python -m tools.save"
+        )
     paths = [root / "LICENSE", root / "NOTICE", *package.glob("*.py"), *package.glob("data/*")]
     held = {notebooks.label(path, root): path.read_bytes() for path in paths}
     chapters = root / "chapters" / edition

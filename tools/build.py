@@ -4,6 +4,7 @@ Each edition is built from its own folder, so that a page's address is en/NAME.h
 scratch, because an incremental build does not repeat the warnings of unchanged pages.
 """
 
+import argparse
 import shutil
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -27,20 +28,13 @@ def merge(settings, changes):
             settings[key] = value
 
 
-def load(path):
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{notebooks.label(path)}: {' '.join(str(error).split())}") from None
-
-
 def settings(edition, editions):
     """The settings of `_config.yml` for a book whose folder is `chapters/<edition>`."""
     root = notebooks.ROOT
-    config = load(root / "_config.yml")
+    config = notebooks.read_yaml(root / "_config.yml")
     changes = root / "chapters" / edition / "_config.yml"
     if changes.is_file():
-        merge(config, load(changes))
+        merge(config, notebooks.read_yaml(changes))
     config["repository"]["path_to_book"] = f"chapters/{edition}"
     config["bibtex_bibfiles"] = [str(root / file) for file in config["bibtex_bibfiles"]]
     config["sphinx"]["local_extensions"] = {"tools.sphinx_ext": str(root)}
@@ -53,9 +47,9 @@ def settings(edition, editions):
 def prepare(edition, editions):
     """Write the settings and contents of an edition, once all its pages can be read."""
     toc = notebooks.EDITIONS[edition]
-    load(toc)
     for notebook in notebooks.notebooks(edition):
         notebooks.read(notebook)  # Sphinx would not name the broken one
+    archive.files(edition)  # what is missing for the zip is told before the long build
     folder = WORK / edition
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -96,14 +90,13 @@ def publish(editions):
     (SITE / ".nojekyll").touch()  # GitHub Pages would leave out _static
 
 
-def main():
+def build_all():
     shutil.rmtree(SITE, ignore_errors=True)  # an old site must not pass for the new one
     editions = notebooks.editions()
-    try:
-        for edition in editions:
-            prepare(edition, editions)
-    except (FileNotFoundError, ValueError) as error:
-        sys.exit(f"The site was not built: {error}")
+    if "en" not in editions:
+        raise notebooks.BookError("_toc.yml: there is no such file")
+    for edition in editions:
+        prepare(edition, editions)
     with ProcessPoolExecutor(len(editions)) as pool:
         succeeded = list(pool.map(build, editions))
     if not all(succeeded):
@@ -113,6 +106,14 @@ def main():
         )
     publish(editions)
     print(f"Open {(SITE / 'index.html').relative_to(notebooks.ROOT).as_posix()}")
+
+
+def main(argv=None):
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(argv)
+    try:
+        build_all()
+    except (notebooks.BookError, OSError) as error:
+        sys.exit(f"The site was not built: {error}")
 
 
 if __name__ == "__main__":

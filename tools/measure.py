@@ -151,6 +151,19 @@ def tensors(tree):
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
+def data_file(name):
+    return ROOT / "chapters" / "data" / f"{name}.json"
+
+
+def check_writable(file):
+    """Raise OSError now rather than after minutes of measuring."""
+    new = not file.exists()
+    file.parent.mkdir(exist_ok=True)
+    file.open("ab").close()
+    if new:
+        file.unlink()
+
+
 def store(name, measured):
     head = {
         "command": f"python -m tools.measure {name}",
@@ -159,8 +172,7 @@ def store(name, measured):
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
-    file = ROOT / "chapters" / "data" / f"{name}.json"
-    file.parent.mkdir(exist_ok=True)
+    file = data_file(name)
     text = json.dumps(head | measured, indent=1, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8", newline="\n")
     print(f"wrote {file.name}; now run python -m tools.save and python -m tools.run", flush=True)
@@ -175,9 +187,15 @@ def main(argv=None):
     if unknown:
         print(f"there is no {unknown[0]} to measure, only {', '.join(stored)}", file=sys.stderr)
         return 1
-    for name in names:
-        torch.manual_seed(0)
-        store(name, stored[name]())
+    try:
+        for name in names:
+            check_writable(data_file(name))
+        for name in names:
+            torch.manual_seed(0)
+            store(name, stored[name]())
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

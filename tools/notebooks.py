@@ -29,10 +29,15 @@ def editions(root=ROOT):
 def pages(edition, root=ROOT):
     """The source files of an edition's pages, in the order of its table of contents."""
     toc = contents_file(edition, root)
-    contents = yaml.safe_load(toc.read_text(encoding="utf-8"))
-    names = [contents["root"]]
-    for part in contents.get("parts", [contents]):
-        names += [chapter["file"] for chapter in part.get("chapters", [])]
+    contents = read_yaml(toc, root)
+    try:
+        names = [contents["root"]]
+        for part in contents.get("parts", [contents]):
+            names += [chapter["file"] for chapter in part.get("chapters", [])]
+    except (AttributeError, KeyError, TypeError):
+        raise BookError(
+            f"{label(toc, root)}: needs a `root`, and `chapters` that each name a `file`"
+        ) from None
     found = []
     for name in names:
         files = [root / f"{name}{suffix}" for suffix in (".ipynb", ".md")]
@@ -52,6 +57,25 @@ def label(path, root=ROOT):
     """How a message or a generated file names `path`: from the root on, with forward slashes."""
     path, root = Path(path).resolve(), root.resolve()
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+
+def read_text(path, root=ROOT):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BookError(f"{label(path, root)}: not UTF-8 ({error.reason})") from None
+
+
+def read_yaml(path, root=ROOT):
+    """The settings or the contents that a YAML file holds."""
+    try:
+        held = yaml.safe_load(read_text(path, root))
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise BookError(f"{label(path, root)}: not YAML ({reason})") from None
+    if not isinstance(held, dict):
+        raise BookError(f"{label(path, root)}: holds no names with values")
+    return held
 
 
 def framework(path):

@@ -29,6 +29,7 @@ from tools.notebooks import (
     package_uses,
     parse,
     read,
+    read_text,
 )
 
 FIRST = "toolbox"  # an appendix whose helpers the other notebooks use
@@ -110,6 +111,8 @@ class Module:
 
     def add(self, cell):
         check_statements(cell)
+        check_imports(cell)
+        check_calls(cell)
         for statement in cell.tree.body:
             self.define(statement, cell)
         self.check_names(cell)
@@ -190,6 +193,45 @@ def check_statements(cell):
         if statement.lineno == end_of_last:
             raise BookError(f"{cell.where}, line {end_of_last}: write one statement on a line")
         end_of_last = statement.end_lineno
+
+
+def check_imports(cell):
+    """Refuse imports of what is not where the package is: a neighbour file, another `d2l`."""
+    for node in ast.walk(cell.tree):
+        where = f"{cell.where}, line {getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise BookError(f"{where}: a relative import cannot be saved")
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module]
+        else:
+            modules = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        if any(module.partition(".")[0] == "d2l" for module in modules):
+            raise BookError(f"{where}: an import of the package d2l cannot be saved")
+
+
+def check_calls(cell):
+    """Refuse what importing the module would call, except decorators."""
+    for node in run_on_import(cell.tree):
+        if isinstance(node, ast.Call):
+            raise BookError(
+                f"{cell.where}, line {node.lineno}: a call outside of a function cannot be saved"
+            )
+
+
+def run_on_import(node):
+    """The parts of the code that importing it runs: no bodies of functions, no decorators."""
+    yield node
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = [node.args, *filter(None, [node.returns])]
+        case ast.Lambda():
+            parts = [node.args]
+        case ast.ClassDef():
+            parts = [*node.bases, *node.keywords, *node.body]
+        case _:
+            parts = ast.iter_child_nodes(node)
+    for part in parts:
+        yield from run_on_import(part)
 
 
 def is_definition(statement):
@@ -282,7 +324,7 @@ def generate(root=ROOT):
     files |= {f"{PACKAGE}/{name}.py": module.render() for name, module in modules.items()}
     for source in ("figures/*.js", "data/*.json"):
         for path in sorted((root / "chapters").glob(source)):
-            files[f"{PACKAGE}/data/{path.name}"] = path.read_text(encoding="utf-8")
+            files[f"{PACKAGE}/data/{path.name}"] = read_text(path, root)
     return files
 
 
@@ -323,12 +365,12 @@ def main(argv=None, root=ROOT):
     check = parser.parse_args(argv).check
     try:
         wanted, found = generate(root), on_disk(root)
+        if not check:
+            write(found, wanted, root)
     except (BookError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    if not check:
-        write(found, wanted, root)
-    elif found != wanted:
+    if check and found != wanted:
         print(*differences(found, wanted), sep="\n")
         print(f"{PACKAGE} is not up to date: run python -m tools.save", file=sys.stderr)
         return 1

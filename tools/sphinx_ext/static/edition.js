@@ -11,3 +11,15 @@ document.addEventListener("click", (event) => {
     localStorage.setItem("edition", link.dataset.edition);
   } catch { /* a browser that stores nothing still follows the link */ }
 });
+
+// The browser goes to the section in the address before MathJax has set the formulas above it,
+// which then push the section down; go there again, unless the reader has moved on.
+addEventListener("load", async () => {
+  const section = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!section || !window.MathJax) return;
+  let moved = false;
+  for (const way of ["wheel", "touchstart", "keydown", "mousedown"])
+    addEventListener(way, () => { moved = true; }, { once: true });
+  await MathJax.startup.promise;
+  if (!moved) section.scrollIntoView({ behavior: "instant" });
+});
