@@ -624,14 +624,16 @@ class PositionalEncoding(nn.Module):
 def sequence_layers(d):
     """One layer of each kind and width `d`: {name: function of X (B, n, d), giving (B, n, d)}.
 
-    A convolution of width 3, an RNN, attention without projections by two products and by the
-    fused kernel, and multi-head attention with 4 heads (architectures, "Time and memory").
+    A convolution of width 3, an RNN, its input projection alone, attention without projections
+    by two products and by the fused kernel, and multi-head attention with 4 heads
+    (architectures, "Time and memory").
     """
     conv, rnn = nn.Conv1d(d, d, 3, padding=1), nn.RNN(d, d, batch_first=True)
     mha = MultiHeadAttention(d, d, d, d, 4, dropout=0.0)
     return {
         "convolution": lambda X: conv(X.mT).mT,
         "RNN": lambda X: rnn(X)[0],
+        "RNN input": lambda X: F.linear(X, rnn.weight_ih_l0),
         "core": lambda X: (X @ X.mT / math.sqrt(d)).softmax(-1) @ X,
         "fused core": lambda X: F.scaled_dot_product_attention(*[X[:, None]] * 3)[:, 0],
         "whole layer": lambda X: mha(X, X, X),

@@ -114,7 +114,9 @@ def memory():
     """The peak of one forward with its graph, in MiB, by layer and length."""
     ns = [n for n in LENGTHS if 256 <= n <= 2048]  # more takes Peak too long
     found = {}
-    for name, layer in d2l.sequence_layers(WIDTH).items():
+    layers = d2l.sequence_layers(WIDTH)
+    del layers["RNN input"]  # a part of the RNN
+    for name, layer in layers.items():
         peaks = [Peak() for _ in ns]
         for n, seen in zip(ns, peaks, strict=True):
             X = torch.randn(1, n, WIDTH, requires_grad=True)
