@@ -75,6 +75,8 @@ def probe():
         "folder": os.getcwd(),
         "path": list(sys.path),
         "commands": len(report["commands"]),
+        "defined_here": sorted(name for name, value in names.items()
+                               if getattr(value, "__module__", None) == "__main__"),
     })
 
 
@@ -101,8 +103,6 @@ try:
             exec(compile(cell, f"<cell {number}>", "exec"), names)
 finally:
     report["modules"] = sorted({name.partition(".")[0] for name in sys.modules})
-    report["defined_in"] = {name: getattr(value, "__module__", None)
-                            for name, value in names.items() if callable(value)}
     with open(job["report"], "w", encoding="utf-8") as file:
         json.dump(report, file)
 """
@@ -451,8 +451,22 @@ def unpacked(tmp_path_factory):
     return {edition: place / f"d2l-attention-{edition}" for edition in editions()}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=label)
-def test_notebook(path, room, unpacked):
+def fetched_or_zipped():
+    """Which notebooks run to their end beside the fetched package; the others do in the zip.
+
+    A page takes as long as it trains. Its code is the same in each edition (test_editions), so
+    the code of each page runs both ways, each notebook once.
+    """
+    for edition in editions():
+        for number, path in enumerate(notebooks(edition)):
+            yield pytest.param(path, (number + (edition == "zh")) % 2 == 0, id=label(path))
+
+
+RUNS = list(fetched_or_zipped())
+
+
+@pytest.mark.parametrize("path, runs_fetched", RUNS)
+def test_notebook(path, runs_fetched, room, unpacked):
     """Alone with the package fetched, and out of the zip without git; from start to end."""
     edition, *name = path.relative_to(ROOT / "chapters").parts
     zipped = unpacked[edition].joinpath(*name)
@@ -460,14 +474,21 @@ def test_notebook(path, room, unpacked):
     setup, *cells = (cell.source for cell in code_cells(read(zipped)))
     assert len(cells) >= 5 and read(zipped) == read(path)
     again = {"folder": str(zipped.parent)}
-    visits = [*cells, PROBE, again, setup, PROBE, *cells, PROBE]
+    here, there = (cells, []) if runs_fetched else ([], cells)
+    visits = [*here, PROBE, again, setup, PROBE, *there, PROBE]
     run = fetches_the_package_once(room, setup, visits)
     packages = [Path(probe["package"]) for probe in run.probes]
     assert packages == [room.work / FETCHED / PACKAGE] * 3 + [unpacked[edition] / PACKAGE] * 2
     assert run.probes[3]["commands"] == run.probes[2]["commands"]
     assert files(unpacked[edition]) == before
-    own = saved_names(cells)
-    assert own and {run.report["defined_in"][name] for name in own} == {"__main__"}
+    own, end = saved_names(cells), run.probes[2 if runs_fetched else 4]
+    assert own and own <= set(end["defined_here"])
+
+
+def test_each_page_runs_to_its_end_fetched_and_zipped():
+    runs = {(path.name, fetched) for path, fetched in (run.values for run in RUNS)}
+    pages = {path.name for path in NOTEBOOKS}
+    assert runs == {(page, fetched) for page in pages for fetched in (True, False)}
 
 
 @pytest.mark.parametrize("edition", editions())

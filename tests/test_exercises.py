@@ -89,6 +89,7 @@ EDITIONS = {
 }
 ALL = [exercise for found in EDITIONS.values() for exercise in found]
 CODED = [exercise for exercise in ALL if exercise.cells(STUB)]
+ENGLISH = {path.stem: path for path in notebooks.notebooks("en")}
 each_edition = pytest.mark.parametrize("edition", EDITIONS)
 each_exercise = pytest.mark.parametrize("exercise", ALL, ids=str)
 each_coded = pytest.mark.parametrize("exercise", CODED, ids=str)
@@ -104,10 +105,13 @@ def run(cell, names):
 
 
 @cache
-def names_before_cells(path):
-    """What is defined before each cell of an untouched notebook: {cell id: names}."""
+def names_before_cells(page):
+    """What is defined before each cell of an untouched notebook: {cell id: names}.
+
+    Other editions have the same cells and code (test_editions), so one run serves them all.
+    """
     names, before = {"__name__": "__main__"}, {}
-    for cell in notebooks.code_cells(notebooks.read(path)):
+    for cell in notebooks.code_cells(notebooks.read(ENGLISH[page])):
         if cell.id != notebooks.SETUP_ID:
             before[cell.id] = dict(names)
             run(cell, names)
@@ -117,7 +121,7 @@ def names_before_cells(path):
 def sentences(exercise, source="", **answers):
     """What the check says when `source` was run, or `answers` given, after the stubs."""
     (cell,) = exercise.cells(CHECK)
-    names = {**names_before_cells(exercise.path)[cell.id], **answers}
+    names = {**names_before_cells(exercise.path.stem)[cell.id], **answers}
     exec(source, names)
     return run(cell, names)
 
