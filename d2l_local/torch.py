@@ -24,6 +24,7 @@ __all__ = [
     "plot",
     "position_table",
     "read_data",
+    "read_digits",
     "sequence_layers",
     "set_figsize",
     "show_heatmaps",
@@ -39,10 +40,12 @@ __all__ = [
 
 
 # %% chapters/en/toolbox.ipynb#imports
+import base64
 import copy
 import importlib.resources
 import itertools
 import json
+import lzma
 import time
 
 import numpy as np
@@ -220,6 +223,19 @@ def read_data(name):
         names = sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".json"))
         raise FileNotFoundError(f"there are no stored measurements {name!r}, only {names}")
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+# %% chapters/en/toolbox.ipynb#read-digits
+def read_digits():
+    """The images (1797, 8, 8) of handwritten digits, from 0 to 1, and their labels (1797,).
+
+    E. Alpaydin and C. Kaynak, 1998, the test set, CC BY 4.0; from `python -m tools.measure
+    digits` (toolbox, "Stored measurements").
+    """
+    stored = read_data("digits")
+    pixels = lzma.decompress(base64.b64decode(stored["images"]))
+    images = torch.tensor(list(pixels)).view(-1, 8, 8) / 16
+    return images, torch.tensor([int(label) for label in stored["labels"]])
 
 
 # %% chapters/en/toolbox.ipynb#cpu-times
