@@ -4,6 +4,7 @@ import math
 from functools import cache
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -211,3 +212,179 @@ def problems(kit):
         except (AssertionError, RuntimeError):  # torch refuses some wrong steps itself
             found.append(name)
     return found
+
+
+# --- The Transformer encoder ---
+
+
+def encode_slowly(state, tokens, num_heads, valid_lens=None):
+    """What an encoder with these weights gives, token by token in NumPy's float64.
+
+    `state` is a state_dict. Returns the outputs (B, n, d), and for each block the attention
+    weights (B·h, n, n).
+    """
+    W = {name: tensor.double().numpy() for name, tensor in state.items()}
+    blocks = sorted({int(name.split(".")[1][5:]) for name in W if name.startswith("blks.block")})
+    outputs, weights = [], [[] for _ in blocks]
+    for b, sequence in enumerate(tokens.tolist()):
+        lengths = [row_length(valid_lens, b, i, len(sequence)) for i in range(len(sequence))]
+        X = [place_token(W["embedding.weight"][t], i) for i, t in enumerate(sequence)]
+        for block in blocks:
+            prefix = f"blks.block{block}."
+            part = {name[len(prefix) :]: W[name] for name in W if name.startswith(prefix)}
+            attended, A = attend_slowly(part, X, num_heads, lengths)
+            X = [normalize(part, "addnorm1.ln", x + y) for x, y in zip(X, attended, strict=True)]
+            X = [normalize(part, "addnorm2.ln", x + feed_forward(part, x)) for x in X]
+            weights[block].extend(A)
+        outputs.append(np.stack(X))
+    return torch.tensor(np.stack(outputs)), [torch.tensor(np.stack(A)) for A in weights]
+
+
+def place_token(row, i):
+    """The embedding times √d, plus the sinusoid of position i."""
+    d = len(row)
+    waves = [(math.cos if c % 2 else math.sin)(i / 10000 ** (2 * (c // 2) / d)) for c in range(d)]
+    return math.sqrt(d) * row + np.array(waves)
+
+
+def linear(part, name, x):
+    y = part[f"{name}.weight"] @ x
+    return y + part[f"{name}.bias"] if f"{name}.bias" in part else y
+
+
+def feed_forward(part, x):
+    hidden = linear(part, "ffn.dense1", x)
+    return linear(part, "ffn.dense2", np.where(hidden > 0, hidden, 0))
+
+
+def normalize(part, name, x):
+    centred = x - x.sum() / len(x)
+    variance = (centred**2).sum() / len(x)
+    return part[f"{name}.weight"] * centred / math.sqrt(variance + 1e-5) + part[f"{name}.bias"]
+
+
+def attend_slowly(part, X, num_heads, lengths):
+    """What each token gathers from the first `lengths[i]` tokens, and each head's weights."""
+    Q, K, V = ([linear(part, f"attention.W_{name}", x) for x in X] for name in "qkv")
+    width = len(Q[0]) // num_heads
+    weights = np.zeros((num_heads, len(X), len(X)))
+    joined = np.zeros((len(X), len(Q[0])))
+    for g in range(num_heads):
+        head = slice(g * width, (g + 1) * width)
+        for i, length in enumerate(lengths):
+            scores = [Q[i][head] @ K[j][head] / math.sqrt(width) for j in range(length)]
+            fits = [math.exp(score - max(scores)) for score in scores]
+            for j, fit in enumerate(fits):
+                weights[g, i, j] = fit / sum(fits)
+                joined[i, head] += weights[g, i, j] * V[j][head]
+    return [linear(part, "attention.W_o", y) for y in joined], weights
+
+
+def encoder_kit(kit, mistake=None):
+    """The four layers written out at length on the attention of `kit`, with one mistake."""
+
+    class PositionWiseFFN(nn.Module):
+        def __init__(self, ffn_num_input, ffn_num_hiddens, ffn_num_outputs):
+            super().__init__()
+            self.dense1 = nn.Linear(ffn_num_input, ffn_num_hiddens)
+            self.dense2 = nn.Linear(ffn_num_hiddens, ffn_num_outputs)
+
+        def forward(self, X):
+            Y = self.dense1(X)
+            wrong = {"no ReLU": Y, "GELU": nn.functional.gelu(Y), "ReLU of both": Y.relu()}
+            Y = self.dense2(wrong.get(mistake, Y.relu()))
+            return Y.relu() if mistake == "ReLU of both" else Y
+
+    class AddNorm(nn.Module):
+        def __init__(self, normalized_shape, dropout):
+            super().__init__()
+            self.dropout = nn.Dropout(0.0 if mistake == "no dropout" else dropout)
+            self.ln = nn.LayerNorm(normalized_shape)
+            self.ln.eps = 1e-12 if mistake == "another eps" else 1e-5
+
+        def forward(self, X, Y):
+            if X.shape != Y.shape and mistake != "broadcasts the sum":
+                raise ValueError(f"{tuple(X.shape)} and {tuple(Y.shape)}")
+            if mistake == "dropout of the sum":
+                return self.ln(self.dropout(X + Y))
+            if mistake == "dropout at evaluation":
+                return self.ln(X + nn.functional.dropout(Y, self.dropout.p))
+            Y = self.dropout(Y)
+            if mistake == "in place":
+                return self.ln(X.add_(Y))
+            wrong = {
+                "norm before the sum": lambda: X + self.ln(Y),
+                "no residual": lambda: self.ln(Y),
+                "no norm": lambda: X + Y,
+            }
+            return wrong.get(mistake, lambda: self.ln(X + Y))()
+
+    class EncoderBlock(nn.Module):
+        def __init__(self, key_size, query_size, value_size, num_hiddens, norm_shape,
+                     ffn_num_input, ffn_num_hiddens, num_heads, dropout, use_bias=False):
+            super().__init__()
+            bias = use_bias and mistake != "bias forgotten"
+            self.attention = kit.MultiHeadAttention(
+                key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias)
+            self.addnorm1 = AddNorm(norm_shape, dropout)
+            self.ffn = PositionWiseFFN(ffn_num_input, ffn_num_hiddens, num_hiddens)
+            self.addnorm2 = AddNorm(norm_shape, dropout)
+
+        def forward(self, X, valid_lens):
+            valid_lens = None if mistake == "mask forgotten" else valid_lens
+            if mistake == "pre-norm":
+                Z = self.addnorm1.ln(X)
+                X = X + self.attention(Z, Z, Z, valid_lens)
+                return X + self.ffn(self.addnorm2.ln(X))
+            Y = self.addnorm1(X, self.attention(X, X, X, valid_lens))
+            if mistake == "network before attention":
+                Y = self.addnorm2(X, self.ffn(X))
+                return self.addnorm1(Y, self.attention(Y, Y, Y, valid_lens))
+            second = self.addnorm1 if mistake == "one norm for both" else self.addnorm2
+            return second(X if mistake == "second sum from the input" else Y, self.ffn(Y))
+
+    class TransformerEncoder(nn.Module):
+        def __init__(self, vocab_size, key_size, query_size, value_size, num_hiddens,
+                     norm_shape, ffn_num_input, ffn_num_hiddens, num_heads, num_layers,
+                     dropout, use_bias=False):
+            super().__init__()
+            self.num_hiddens = num_hiddens
+            self.embedding = nn.Embedding(vocab_size, num_hiddens)
+            spread = {"embedding of N(0, 1)": 1, "embedding of N(0, 1/d²)": 1 / num_hiddens}
+            std = spread.get(mistake, num_hiddens**-0.5)
+            nn.init.normal_(self.embedding.weight, std=std)
+            self.pos_encoding = kit.PositionalEncoding(num_hiddens, dropout)
+            blocks = [EncoderBlock(key_size, query_size, value_size, num_hiddens, norm_shape,
+                                   ffn_num_input, ffn_num_hiddens, num_heads, dropout, use_bias)
+                      for _ in range(num_layers)]
+            if mistake == "one block used twice":
+                blocks = blocks[:1] * num_layers
+            self.blks = nn.Sequential()
+            for i, block in enumerate(blocks):
+                self.blks.add_module(f"block{i}", block)
+
+        @property
+        def attention_weights(self):
+            blocks = self.blks[-1:] if mistake == "weights of the last block" else self.blks
+            return [block.attention.attention.attention_weights for block in blocks]
+
+        def forward(self, X, valid_lens):
+            factors = {"√d missing": 1, "√d twice": self.num_hiddens}
+            X = self.embedding(X) * factors.get(mistake, math.sqrt(self.num_hiddens))
+            if mistake == "√d after the sum":
+                X = self.pos_encoding(X / math.sqrt(self.num_hiddens)) * math.sqrt(self.num_hiddens)
+            elif mistake != "no positions":
+                X = self.pos_encoding(X)
+            for i, block in enumerate(self.blks):
+                X = self.pos_encoding(X) if i and mistake == "positions in each block" else X
+                X = block(X, None if i and mistake == "mask in the first block only" else valid_lens)
+                if mistake == "weights in the forward":
+                    block.attention.attention.attention_weights  # noqa: B018
+            return X
+
+    return SimpleNamespace(
+        PositionWiseFFN=PositionWiseFFN,
+        AddNorm=AddNorm,
+        EncoderBlock=EncoderBlock,
+        TransformerEncoder=TransformerEncoder,
+    )
