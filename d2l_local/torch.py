@@ -4,33 +4,49 @@
 # ruff: noqa: E402, I001
 
 __all__ = [
+    "AddNorm",
+    "DigitsModel",
     "DotProductAttention",
+    "EncoderBlock",
+    "EncoderWithHead",
+    "LearnedTable",
     "MultiHeadAttention",
+    "PositionWiseFFN",
     "PositionalEncoding",
     "SENTENCES",
+    "TransformerEncoder",
+    "accuracy",
     "arange",
     "check_exercise",
     "check_inputs",
     "check_lengths",
+    "check_tokens",
     "color_scale",
+    "counting",
     "cpu_times",
     "difference",
+    "digit_patches",
     "judge",
     "layer_speed",
     "layer_times",
     "length_mask",
+    "markers",
     "masked_softmax",
     "ones",
     "plot",
     "position_table",
     "read_data",
     "read_digits",
+    "reversal",
+    "sample_from",
     "sequence_layers",
     "set_figsize",
     "show_heatmaps",
     "tensor",
     "to_array",
     "to_curves",
+    "train",
+    "trained",
     "transpose_output",
     "transpose_qkv",
     "unchanged",
@@ -666,3 +682,274 @@ def layer_times(n, d, batch, repeats=7):
     X = torch.randn(batch, n, d, dtype=torch.float32)
     return cpu_times({name: lambda layer=layer: layer(X)
                       for name, layer in sequence_layers(d).items()}, repeats)
+
+
+# %% chapters/en/transformer-encoder.ipynb#ffn-add-norm
+class PositionWiseFFN(nn.Module):
+    """Two linear layers with a ReLU between, for each token by itself (4.1).
+
+    `forward(X)` takes (…, ffn_num_input) and returns (…, ffn_num_outputs) (Vaswani et al., 2017,
+    section 3.3; transformer encoder, "The block, part by part").
+    """
+
+    def __init__(self, ffn_num_input, ffn_num_hiddens, ffn_num_outputs):
+        super().__init__()
+        self.dense1 = nn.Linear(ffn_num_input, ffn_num_hiddens)
+        self.relu = nn.ReLU()
+        self.dense2 = nn.Linear(ffn_num_hiddens, ffn_num_outputs)
+
+    def forward(self, X):
+        return self.dense2(self.relu(self.dense1(X)))
+
+
+class AddNorm(nn.Module):
+    """Add X to the dropped-out Y, then layer normalization (4.2).
+
+    `normalized_shape` is the width, or the last axes to normalize over. Raises ValueError when
+    X and Y differ in shape (transformer encoder, "The block, part by part").
+    """
+
+    def __init__(self, normalized_shape, dropout):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.ln = nn.LayerNorm(normalized_shape)
+
+    def forward(self, X, Y):
+        if X.shape != Y.shape:
+            raise ValueError(f"X and Y must have the same shape to be added, but have "
+                             f"{tuple(X.shape)} and {tuple(Y.shape)}")
+        return self.ln(self.dropout(Y) + X)
+
+
+# %% chapters/en/transformer-encoder.ipynb#encoder-block
+class EncoderBlock(nn.Module):
+    """Self-attention and a position-wise network, each followed by add & norm (4.3).
+
+    `forward(X, valid_lens)` takes X (B, n, num_hiddens) and lengths as in `masked_softmax`, and
+    returns the shape of X. All sizes but `ffn_num_hiddens` are one width, since X is query, key
+    and value, and is added to what comes out: ValueError names those that are not. `norm_shape`
+    is that width in a list or tuple; D2L's (n, width) ties the block to n tokens and lets
+    padding into the mean (transformer encoder, "The block, part by part").
+    """
+
+    def __init__(self, key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_input,
+                 ffn_num_hiddens, num_heads, dropout, use_bias=False):
+        super().__init__()
+        width = norm_shape if isinstance(norm_shape, int) else (None, *norm_shape)[-1]
+        sizes = {"key_size": key_size, "query_size": query_size, "value_size": value_size,
+                 "the last entry of norm_shape": width, "ffn_num_input": ffn_num_input}
+        for name, size in sizes.items():
+            if size != num_hiddens:
+                raise ValueError(f"{name} must equal num_hiddens={num_hiddens}, the width of the "
+                                 f"tokens that the block adds up, but is {size}")
+        self.attention = MultiHeadAttention(key_size, query_size, value_size, num_hiddens,
+                                            num_heads, dropout, use_bias)
+        self.addnorm1 = AddNorm(norm_shape, dropout)
+        self.ffn = PositionWiseFFN(ffn_num_input, ffn_num_hiddens, num_hiddens)
+        self.addnorm2 = AddNorm(norm_shape, dropout)
+
+    def forward(self, X, valid_lens=None):
+        Y = self.addnorm1(X, self.attention(X, X, X, valid_lens))
+        return self.addnorm2(Y, self.ffn(Y))
+
+
+# %% chapters/en/transformer-encoder.ipynb#transformer-encoder
+def check_tokens(X, vocab_size):
+    """Raise unless X (B, n) is a tensor of integers from 0 to vocab_size - 1.
+
+    TypeError for another type, ValueError for another number of axes or a value outside; values
+    are checked outside torch.compile and torch.export only (transformer encoder, "The encoder").
+    """
+    if not isinstance(X, torch.Tensor):
+        raise TypeError(f"tokens must be a tensor of integers, not {type(X).__name__}")
+    if X.dtype == torch.bool or X.is_floating_point() or X.is_complex():
+        raise TypeError(f"tokens must be integers, but X holds {X.dtype}")
+    if X.dim() != 2:
+        raise ValueError(f"tokens must have 2 axes (batch, length), but X has shape "
+                         f"{tuple(X.shape)}")
+    has_values = X.numel() > 0 and not (X.is_meta or torch.compiler.is_compiling())
+    if has_values and (X.min() < 0 or X.max() >= vocab_size):
+        raise ValueError(f"tokens must be from 0 to {vocab_size - 1}, since vocab_size="
+                         f"{vocab_size}, but X holds {X.min().item()} to {X.max().item()}")
+
+
+class TransformerEncoder(nn.Module):
+    """Embed tokens, scale by √num_hiddens, add positions, and run the blocks (4.4).
+
+    `forward(X, valid_lens)` takes tokens X (B, n) and returns (B, n, num_hiddens); arguments as
+    in `EncoderBlock`. The embedding starts as N(0, 1/num_hiddens), so that a token and its
+    position are about equally long (4.8). Raises what `check_tokens` raises; an `embedding` put
+    in place of the table, such as a linear layer for patches, checks its own input. `pos_encoding`
+    refuses more than its `max_len` tokens. `attention_weights` lists each block's (B·h, n, n),
+    computed when read (Vaswani et al., 2017, section 3.1; transformer encoder, "The encoder").
+    """
+
+    def __init__(self, vocab_size, key_size, query_size, value_size, num_hiddens, norm_shape,
+                 ffn_num_input, ffn_num_hiddens, num_heads, num_layers, dropout, use_bias=False):
+        super().__init__()
+        for name, size in {"vocab_size": vocab_size, "num_layers": num_layers}.items():
+            if size < 1:
+                raise ValueError(f"{name} must be 1 or more, but is {size}")
+        self.num_hiddens = num_hiddens
+        self.embedding = nn.Embedding(vocab_size, num_hiddens)
+        nn.init.normal_(self.embedding.weight, std=num_hiddens**-0.5)
+        self.pos_encoding = PositionalEncoding(num_hiddens, dropout)
+        self.blks = nn.Sequential()
+        for i in range(num_layers):
+            self.blks.add_module(f"block{i}", EncoderBlock(
+                key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_input,
+                ffn_num_hiddens, num_heads, dropout, use_bias))
+
+    @property
+    def attention_weights(self):
+        """The weights of each block's last call, as `DotProductAttention` gives them."""
+        return [blk.attention.attention.attention_weights for blk in self.blks]
+
+    def forward(self, X, valid_lens=None, *args):
+        if isinstance(self.embedding, nn.Embedding):
+            check_tokens(X, self.embedding.num_embeddings)
+            X = X.long()
+        X = self.pos_encoding(self.embedding(X) * math.sqrt(self.num_hiddens))
+        for blk in self.blks:
+            X = blk(X, valid_lens)
+        return X
+
+
+# %% chapters/en/transformer-encoder.ipynb#harness
+class LearnedTable(nn.Module):
+    """Add a learned vector to each position: X (B, n, num_hiddens) with n up to `max_len`.
+
+    Its rows begin as long as those of the sinusoid (transformer encoder, "A small model").
+    """
+
+    def __init__(self, num_hiddens, max_len=64):
+        super().__init__()
+        self.P = nn.Parameter(torch.randn(max_len, num_hiddens) / math.sqrt(2))
+
+    def forward(self, X):
+        return X + self.P[:X.shape[1]]
+
+
+class EncoderWithHead(nn.Module):
+    """A Transformer encoder and a linear layer on each token, or with `pool` on their mean.
+
+    `positions` is "none", "sinusoid" or "learned". `forward(X)` takes tokens (B, n) and returns
+    (B, n, num_outputs), or (B, num_outputs) with `pool`. Raises ValueError for another name
+    (transformer encoder, "A small model").
+    """
+
+    def __init__(self, vocab_size, num_outputs, pool=False, positions="sinusoid", num_hiddens=32,
+                 num_heads=2, num_layers=1, dropout=0.0):
+        super().__init__()
+        d, self.pool = num_hiddens, pool
+        self.encoder = TransformerEncoder(vocab_size, d, d, d, d, [d], d, 2 * d, num_heads,
+                                          num_layers, dropout)
+        if positions not in ("none", "sinusoid", "learned"):
+            raise ValueError(f"positions must be none, sinusoid or learned, not {positions!r}")
+        if positions != "sinusoid":
+            self.encoder.pos_encoding = nn.Identity() if positions == "none" else LearnedTable(d)
+        self.head = nn.Linear(d, num_outputs)
+
+    def forward(self, X):
+        Y = self.encoder(X)                                       # (B, n, d)
+        return self.head(Y.mean(1) if self.pool else Y)
+
+
+def train(net, batch, steps, lr=3e-3, seed=0):
+    """Train in place by Adam on `steps` batches; return the losses.
+
+    `batch(g)` gives X and the right classes y, drawn from the generator `g`, which `seed` sets
+    (transformer encoder, "A small model").
+    """
+    net.train()
+    g = torch.Generator().manual_seed(seed)
+    optimizer, losses = torch.optim.Adam(net.parameters(), lr), []
+    for _ in range(steps):
+        X, y = batch(g)
+        loss = F.cross_entropy(net(X).flatten(0, -2), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@torch.no_grad()
+def accuracy(net, X, y):
+    """The share of right classes, without dropout (transformer encoder, "A small model")."""
+    training = net.training
+    net.eval()
+    right = (net(X).argmax(-1) == y).double().mean().item()
+    net.train(training)
+    return right
+
+
+def trained(task, sizes, seed, steps=300, **options):
+    """An `EncoderWithHead` of these sizes (vocab_size, num_outputs) and options, trained on a task.
+
+    (transformer encoder, "A small model")
+    """
+    torch.manual_seed(seed)
+    net = EncoderWithHead(*sizes, **options)
+    train(net, task, steps, seed=seed)
+    return net
+
+
+def markers(g, B=64, n=16):
+    """Which of two markers comes first: tokens (B, n), and 1 where token 1 stands before 0.
+
+    The others are drawn from 2, …, 11 (transformer encoder, "Which comes first?").
+    """
+    X = torch.randint(2, 12, (B, n), generator=g)
+    places = torch.rand(B, n, generator=g).argsort(1)[:, :2]      # two different ones
+    X.scatter_(1, places, torch.tensor([0, 1]).expand(B, 2))
+    return X, (places[:, 0] > places[:, 1]).long()
+
+
+def reversal(g, B=64, n=16, V=10):
+    """Random tokens (B, n) below V, and the same from the end (transformer encoder, "Reversal")."""
+    X = torch.randint(V, (B, n), generator=g)
+    return X, X.flip(1)
+
+
+def counting(g, B=64, n=16, V=10):
+    """Tokens (B, n), and how many others equal each (transformer encoder, "Why √d?")."""
+    X = torch.randint(V, (B, n), generator=g)
+    return X, (X[:, :, None] == X[:, None]).sum(2) - 1
+
+
+# %% chapters/en/transformer-encoder.ipynb#digits-model
+def digit_patches():
+    """Training and test pairs of `read_digits`, images as 16 patches: X (B, 16, 4) and labels.
+
+    Patches of 2×2 pixels go from left to right, then down; 1,400 images, drawn once and for all,
+    are for training, and 397 for the test (transformer encoder, "Real data").
+    """
+    images, labels = read_digits()                                # (1797, 8, 8)
+    patches = images.unflatten(1, (4, 2)).unflatten(3, (4, 2)).transpose(2, 3)
+    X = patches.flatten(3).flatten(1, 2)                          # (1797, 16, 4)
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
+    return [(X[part], labels[part]) for part in (order[:1400], order[1400:])]
+
+
+def sample_from(X, y, B=64):
+    """A function of a generator that draws B pairs from X and y (transformer encoder, "Real
+    data")."""
+    def batch(g):
+        chosen = torch.randint(len(X), (B,), generator=g)
+        return X[chosen], y[chosen]
+    return batch
+
+
+class DigitsModel(EncoderWithHead):
+    """An `EncoderWithHead` with these options for the ten digits: patches (B, n, 4) -> (B, 10).
+
+    A linear layer stands in for the table of embeddings (transformer encoder, "Real data").
+    """
+
+    def __init__(self, **options):
+        super().__init__(1, 10, pool=True, **options)
+        d = self.encoder.num_hiddens
+        self.encoder.embedding = nn.Linear(4, d)
+        nn.init.normal_(self.encoder.embedding.weight, std=d**-0.5)
+        nn.init.zeros_(self.encoder.embedding.bias)               # the same for all: says nothing
