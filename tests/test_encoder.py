@@ -49,9 +49,10 @@ def make(kit=d2l, d=12, heads=3, layers=2, hidden=7, dropout=0.0, bias=False, sh
 def weights(**sizes):
     """A state_dict in which no norm and no bias is at its neutral value."""
     g = torch.Generator().manual_seed(0)
-    state = make(**sizes).state_dict()
-    return {name: torch.randn(W.shape, generator=g) / W.shape[-1] ** 0.5 + name.endswith("ln.weight")
-            for name, W in state.items()}  # fmt: skip
+    return {
+        name: torch.randn(W.shape, generator=g) / W.shape[-1] ** 0.5 + name.endswith("ln.weight")
+        for name, W in make(**sizes).state_dict().items()
+    }
 
 
 def made_with_weights(kit=d2l, dropout=0.0, **sizes):
@@ -525,3 +526,175 @@ def test_patches_in_place_of_tokens():
     net = made_with_weights()
     net.embedding = nn.Linear(4, 12)
     assert net(random(2, 5, 4)).shape == (2, 5, 12)
+
+
+# --- The small model, its training and its tasks ---
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_markers_by_hand():
+    X, y = d2l.markers(generator(), B=2000, n=5)
+    assert X.shape == (2000, 5) and y.shape == (2000,)
+    firsts = set()
+    for row, label in zip(X.tolist(), y.tolist(), strict=True):
+        assert row.count(0) == row.count(1) == 1 and sum(2 <= token <= 11 for token in row) == 3
+        assert label == (row.index(1) < row.index(0))
+        firsts.add((row.index(0), row.index(1)))
+    assert len(firsts) == 20 and abs(y.double().mean() - 0.5) < 0.05
+
+
+def test_reversal_and_counting_by_hand():
+    X, y = d2l.reversal(generator(), B=50, n=6, V=4)
+    assert y.tolist() == [row[::-1] for row in X.tolist()]
+    assert set(X.flatten().tolist()) == {*range(4)}
+    X, y = d2l.counting(generator(), B=50, n=6, V=4)
+    assert y.tolist() == [[row.count(token) - 1 for token in row] for row in X.tolist()]
+    assert set(X.flatten().tolist()) == {*range(4)}
+
+
+@pytest.mark.parametrize("task", [d2l.markers, d2l.reversal, d2l.counting])
+def test_tasks_depend_on_their_generator_alone(task):
+    first, again, other = task(generator(1)), task(generator(1)), task(generator(2))
+    assert all(map(torch.equal, first, again)) and not torch.equal(first[0], other[0])
+    assert first[0].shape == (64, 16)
+
+
+@pytest.mark.parametrize("positions, more", [("none", 0), ("sinusoid", 0), ("learned", 64 * 8)])
+@pytest.mark.parametrize("pool", [False, True])
+def test_shapes_and_parameters_of_the_small_model(positions, more, pool):
+    net = d2l.EncoderWithHead(7, 5, pool, positions, num_hiddens=8, num_heads=2, num_layers=3)
+    block = 4 * 8 * 8 + 2 * 2 * 8 + (8 * 16 + 16) + (16 * 8 + 8)
+    assert sum(W.numel() for W in net.parameters()) == 7 * 8 + 3 * block + (8 * 5 + 5) + more
+    assert net(tokens(3, 6, vocab=7)).shape == ((3, 5) if pool else (3, 6, 5))
+
+
+def test_the_small_model_is_encoder_and_head():
+    net, X = d2l.EncoderWithHead(VOCAB, 5, pool=True, dropout=0.5).eval(), tokens()
+    assert_close(net(X), net.head(net.encoder(X).mean(1)))
+    assert net(X).shape == (3, 5)
+    with pytest.raises(ValueError, match="'sine'"):
+        d2l.EncoderWithHead(VOCAB, 5, positions="sine")
+
+
+def test_a_mirrored_pair_gets_one_answer_without_positions():
+    torch.manual_seed(0)
+    X, y = d2l.markers(generator(), B=200)
+    for positions, differ in (("none", 0), ("learned", 1)):
+        net = d2l.EncoderWithHead(12, 2, pool=True, positions=positions).double()
+        gap_of_pair = (net(X) - net(X.flip(1))).abs().max()
+        assert (gap_of_pair > 1e-3) if differ else (gap_of_pair < 1e-12)
+        right = d2l.accuracy(net, torch.cat([X, X.flip(1)]), torch.cat([y, 1 - y]))
+        assert differ or right == 0.5
+
+
+class Fixed(nn.Module):
+    """Gives each token the class of its own number, and notes how it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.modes = []
+
+    def forward(self, X):
+        self.modes.append((self.training, torch.is_grad_enabled()))
+        return nn.functional.one_hot(X)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_accuracy_counts_in_evaluation_and_restores_the_mode(training):
+    net = Fixed().train(training)
+    X, y = torch.tensor([[0, 1], [2, 3]]), torch.tensor([[0, 1], [2, 0]])
+    assert d2l.accuracy(net, X, y) == 0.75
+    assert net.modes == [(False, False)] and net.training == training
+
+
+def test_training_is_adam_on_the_cross_entropy():
+    """The same steps in a loop of our own, with the batches of the seed."""
+    nets = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        nets.append(d2l.EncoderWithHead(10, 10, num_hiddens=8))
+    losses = d2l.train(nets[0].eval(), d2l.reversal, 4, lr=1e-2, seed=5)
+    g, optimizer = generator(5), torch.optim.Adam(nets[1].parameters(), 1e-2)
+    for loss in losses:
+        X, y = d2l.reversal(g)
+        scores = nets[1](X).log_softmax(-1)
+        mine = -scores.gather(2, y[..., None]).mean()
+        optimizer.zero_grad()
+        mine.backward()
+        optimizer.step()
+        assert abs(loss - mine.item()) < 1e-5
+    for ours, mine in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert_close(ours, mine, rtol=0, atol=1e-4)
+    assert nets[0].training
+
+
+def test_trained_is_the_same_twice_and_learns():
+    first, again = (d2l.trained(d2l.counting, (10, 16), 1, 40, num_hiddens=8) for _ in range(2))
+    assert all(map(torch.equal, first.parameters(), again.parameters()))
+    X, y = d2l.counting(generator(9), B=500)
+    torch.manual_seed(1)
+    untrained = d2l.EncoderWithHead(10, 16, num_hiddens=8)
+    assert d2l.accuracy(first, X, y) > d2l.accuracy(untrained, X, y) + 0.1
+
+
+# --- The digits ---
+
+
+def test_digits_are_those_of_the_archive():
+    """Known of the test set at the UCI: its size, its classes, the first image's first row."""
+    images, labels = d2l.read_digits()
+    assert images.shape == (1797, 8, 8) and labels.shape == (1797,)
+    assert images.dtype == torch.float32 and labels.dtype == torch.int64
+    assert labels.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert labels[:10].tolist() == list(range(10))
+    grey = images * 16
+    assert torch.equal(grey, grey.round()) and grey.max() == 16 and grey.sum() == 561718
+    assert grey[0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+
+
+def test_patches_are_blocks_of_pixels():
+    images, labels = d2l.read_digits()
+    (X, y), (X_test, y_test) = d2l.digit_patches()
+    assert X.shape == (1400, 16, 4) and X_test.shape == (397, 16, 4)
+    left = sorted(zip(images.flatten(1).tolist(), labels.tolist(), strict=True))
+    found = []
+    for patches, label in zip(torch.cat([X, X_test]), torch.cat([y, y_test]), strict=True):
+        image = torch.zeros(8, 8)
+        for place, patch in enumerate(patches):
+            row, column = 2 * (place // 4), 2 * (place % 4)
+            image[row : row + 2, column : column + 2] = patch.view(2, 2)
+        found.append((image.flatten().tolist(), label.item()))
+    assert sorted(found) == left  # each image once, with its label
+
+
+def test_the_parts_of_the_digits_do_not_depend_on_the_call():
+    torch.manual_seed(1)
+    first = d2l.digit_patches()
+    torch.manual_seed(2)
+    assert all(torch.equal(X, Z) for a, b in zip(first, d2l.digit_patches(), strict=True)
+               for X, Z in zip(a, b, strict=True))  # fmt: skip
+    assert (first[0][1].bincount() > 100).all() and (first[1][1].bincount() > 20).all()
+
+
+def test_samples_are_pairs():
+    X, y = torch.arange(20.0).view(20, 1, 1), torch.arange(20)
+    batch = d2l.sample_from(X, y, B=300)
+    drawn, labels = batch(generator())
+    assert drawn.shape == (300, 1, 1) and torch.equal(drawn.flatten().long(), labels)
+    assert set(labels.tolist()) == set(range(20))
+    assert torch.equal(batch(generator())[1], labels)
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoid", "learned"])
+def test_digits_model(positions):
+    torch.manual_seed(0)
+    net = d2l.DigitsModel(positions=positions, num_hiddens=64)
+    X = d2l.digit_patches()[1][0][:5]
+    assert net(X).shape == (5, 10)
+    W, bias = net.encoder.embedding.weight, net.encoder.embedding.bias
+    assert W.shape == (64, 4) and abs(W.std() * 8 - 1) < 0.2 and not bias.any()
+    shuffled = gap(net(X[:, torch.randperm(16, generator=generator())]), net(X))
+    assert (shuffled < 1e-5) if positions == "none" else (shuffled > 1e-3)
