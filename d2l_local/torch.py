@@ -819,7 +819,8 @@ class TransformerEncoder(nn.Module):
 class LearnedTable(nn.Module):
     """Add a learned vector to each position: X (B, n, num_hiddens) with n up to `max_len`.
 
-    Its rows begin as long as those of the sinusoid (transformer encoder, "A small model").
+    Its rows begin as long as those of the sinusoid. Raises ValueError for another shape
+    (transformer encoder, "A small model").
     """
 
     def __init__(self, num_hiddens, max_len=64):
@@ -827,6 +828,10 @@ class LearnedTable(nn.Module):
         self.P = nn.Parameter(torch.randn(max_len, num_hiddens) / math.sqrt(2))
 
     def forward(self, X):
+        max_len, width = self.P.shape
+        if X.dim() != 3 or X.shape[1] > max_len or X.shape[2] != width:
+            raise ValueError(f"X must be (batch, up to {max_len} tokens, {width}), but has shape "
+                             f"{tuple(X.shape)}")
         return X + self.P[:X.shape[1]]
 
 
