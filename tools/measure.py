@@ -1,22 +1,25 @@
 """Time what the chapter times, and store it: `python -m tools.measure [NAME ...]`.
 
 Writes chapters/data/NAME.json, or all of them, with the machine, the versions and the date, so
-that no notebook stores a time of its own. `attention` takes half a minute of one core and
-`architectures` two minutes; the latter sets the allocator of the GNU C library and counts page
-faults, so it needs Linux.
+that no notebook stores a time of its own. `attention` takes half a minute of one core,
+`architectures` two minutes and `encoder`, which trains models, eight; `architectures` sets the
+allocator of the GNU C library and counts page faults, so it needs Linux.
 """
 
 import argparse
 import base64
 import datetime
+import itertools
 import json
 import lzma
+import math
 import os
 import platform
 import subprocess
 import sys
 
 import torch
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -31,6 +34,16 @@ LENGTHS = [2**i for i in range(4, 13)]  # 16 ... 4096
 MOST_SCORES = 2**25  # batch · n², which leaves out what takes too long
 # By default the C library fetches large blocks from the system and gives them back each time.
 KEEP_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**34)}
+
+SEEDS = (0, 1, 2)  # of first weights and batches, for all that is trained
+STEPS, LONG = 400, 2000
+SWEEPS = {  # of the model for digits, one option at a time
+    "heads": (1, 2, 4, 8, 16),
+    "width": (8, 16, 32, 64),
+    "dropout": (0.0, 0.1, 0.3, 0.5),
+    "max_len": (16, 64, 256, 1024),
+    "base": (10, 100, 10_000, 1_000_000),
+}
 
 
 def processor():
@@ -70,7 +83,7 @@ def architectures():
 
 
 def in_new_process(function, settings=None):
-    """Call a function of this file in a process whose allocator has these settings."""
+    """Call a function of this file in a process of one thread, with these settings."""
     code = f"import json; from tools import measure; print(json.dumps(measure.{function}()))"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(settings or {})}
     command = [sys.executable, "-c", code]
@@ -171,6 +184,147 @@ def digits():
         "changes": "none to the numbers: 64 bytes an image, from 0 to 16, packed by xz and base64",
         "images": base64.b64encode(pixels).decode(),
         "labels": "".join(map(str, found.target)),
+    }
+
+
+def encoder():
+    """The accuracies of the models that the page on the encoder trains."""
+    return in_new_process("encoders")  # on one thread: sums in another order end elsewhere
+
+
+def encoders():
+    return {
+        "seeds": SEEDS,
+        "scale": scale(),
+        "join": joins(),
+        "tuning": {name: [tuned(name, value) for value in SWEEPS[name]] for name in SWEEPS},
+    }
+
+
+def nets(make, batch, steps, lr=3e-3):
+    """What `make` gives, trained, for each seed."""
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        net = make()
+        d2l.train(net, batch, steps, lr, seed)
+        yield net
+
+
+def fresh(task, **sizes):
+    """1,000 sequences of a task from a seed of their own."""
+    return task(torch.Generator().manual_seed(99), B=1000, **sizes)
+
+
+class PreNormBlock(d2l.EncoderBlock):
+    """An encoder block that normalizes what goes into each part, and not the sum."""
+
+    def forward(self, X, valid_lens=None):
+        Y = self.addnorm1.ln(X)
+        X = X + self.attention(Y, Y, Y, valid_lens)
+        return X + self.ffn(self.addnorm2.ln(X))
+
+
+def scaled_model(outputs, norm, std, factor, d=64):
+    """An encoder whose embedding starts as N(0, std²) and is multiplied by `factor`."""
+    net = d2l.EncoderWithHead(10, outputs, num_hiddens=d, num_heads=4)
+    embedding = net.encoder.embedding
+    nn.init.normal_(embedding.weight, std=std)
+    # The encoder multiplies by √d. To undo that in the weights would change how they learn.
+    embedding.register_forward_hook(lambda layer, X, Y: Y * (factor / math.sqrt(d)))
+    if norm == "pre":
+        net.encoder.blks = nn.Sequential(PreNormBlock(d, d, d, d, [d], d, 2 * d, 4, 0.0))
+        net.head = nn.Sequential(nn.LayerNorm(d), net.head)
+    return net
+
+
+def scale(d=64):
+    """Both factors on both starts of the embedding, for a task of places and one of contents."""
+    starts = [(std, factor) for std in (1, d**-0.5) for factor in (1, d**0.5)]
+    tasks, norms = (d2l.reversal, d2l.counting), ("post", "pre")
+    runs = [(*run, *start, STEPS) for run in itertools.product(tasks, norms) for start in starts]
+    for norm in norms:  # what fails is given more steps
+        runs += [(d2l.reversal, norm, 1, d**0.5, LONG), (d2l.counting, norm, d**-0.5, 1, LONG)]
+    return {"width": d, "heads": 4, "n": 16, "runs": [scaled(*run, d) for run in runs]}
+
+
+def scaled(task, norm, std, factor, steps, d=64):
+    """One row of `scale`."""
+    outputs = {d2l.reversal: 10, d2l.counting: 16}[task]
+    found = nets(lambda: scaled_model(outputs, norm, std, factor, d), task, steps)
+    row = {"task": task.__name__, "norm": norm, "std": std, "factor": factor, "steps": steps}
+    return row | {"accuracy": [share(d2l.accuracy(net, *fresh(task))) for net in found]}
+
+
+def share(number):
+    return round(number, 3)
+
+
+class Beside(nn.Module):
+    """Put the sinusoid beside each token: X (B, n, d - width) becomes (B, n, d)."""
+
+    def __init__(self, width, max_len=64):
+        super().__init__()
+        self.register_buffer("P", d2l.position_table(max_len, width).float())
+
+    def forward(self, X):
+        P = self.P[: X.shape[1]].expand(len(X), -1, -1)
+        return torch.cat([X, P], dim=-1)
+
+
+def joined_model(beside, d=32):
+    """An encoder for reversal that adds positions, or puts `beside` columns of them there."""
+    net = d2l.EncoderWithHead(10, 10, num_hiddens=d)
+    if beside:
+        net.encoder.embedding = nn.Embedding(10, d - beside)
+        nn.init.normal_(net.encoder.embedding.weight, std=d**-0.5)
+        net.encoder.pos_encoding = Beside(beside)
+    return net
+
+
+def joins(counts=(50, 100, 200)):
+    """Positions added, and put beside the tokens in a quarter, half or three of the columns."""
+    return [
+        {
+            "beside": beside,
+            "steps": steps,
+            "accuracy": [share(d2l.accuracy(net, *fresh(d2l.reversal))) for net in
+                         nets(lambda beside=beside: joined_model(beside), d2l.reversal, steps)],
+        }
+        for beside in (0, 8, 16, 24) for steps in counts
+    ]
+
+
+def sinusoid(num_positions, d, base):
+    """`position_table` with another number in the place of 10,000; d is even."""
+    frequencies = base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    angles = torch.arange(num_positions)[:, None] * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+def tuned_model(name, value):
+    """The model for digits with one option set."""
+    options = {"heads": "num_heads", "width": "num_hiddens", "dropout": "dropout"}
+    if name in options:
+        return d2l.DigitsModel(**{"num_heads": 8, options[name]: value})
+    net = d2l.DigitsModel(num_heads=8, positions="learned" if name == "max_len" else "sinusoid")
+    if name == "max_len":
+        net.encoder.pos_encoding = d2l.LearnedTable(net.encoder.num_hiddens, value)
+    else:
+        P = net.encoder.pos_encoding.P
+        P.copy_(sinusoid(*P.shape[1:], value))
+    return net
+
+
+def tuned(name, value, steps=200):
+    """One row of a sweep: the accuracy on test digits, and what the model costs."""
+    training, test = d2l.digit_patches()
+    batch = d2l.sample_from(*training)
+    models = list(nets(lambda: tuned_model(name, value), batch, steps, lr=5e-3))
+    return {
+        "value": value,
+        "steps": steps,
+        "accuracy": [share(d2l.accuracy(net, *test)) for net in models],
+        "parameters": sum(p.numel() for p in models[0].parameters()),
     }
 
 
