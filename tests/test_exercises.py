@@ -12,6 +12,8 @@ from pathlib import Path
 import matplotlib.pyplot
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from tools import notebooks
 
@@ -60,7 +62,8 @@ class Exercise:
 
 
 def defined(source):
-    return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return [node.name for node in ast.parse(source).body if isinstance(node, kinds)]
 
 
 def exercises(path, edition):
@@ -700,6 +703,339 @@ def no_dilation_at_all(n):
     return [1] * (n - 1)
 
 
+class RightLearnedEncoding(nn.Module):
+    """What the wrong ones change in one place."""
+
+    std = 0.7
+
+    def __init__(self, num_hiddens, dropout, max_len=1000):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.sizes = (max_len, num_hiddens)
+        self.make()
+
+    def make(self):
+        self.P = nn.Parameter(self.std * torch.randn(self.sizes))
+
+    def check(self, X):
+        if X.shape[1] > self.sizes[0] or X.shape[2] != self.sizes[1]:
+            raise ValueError(f"{tuple(X.shape)} does not fit {self.sizes}")
+
+    def rows(self, X):
+        return self.P[: X.shape[1]].to(X.dtype)
+
+    def forward(self, X):
+        self.check(X)
+        return self.dropout(X + self.rows(X))
+
+
+@wrong("LearnedPositionalEncoding", "not trained")
+class PlainTensor(RightLearnedEncoding):
+    def make(self):
+        self.P = torch.randn(self.sizes)
+
+
+@wrong("LearnedPositionalEncoding", "not trained")
+class Buffer(RightLearnedEncoding):
+    def make(self):
+        self.register_buffer("P", torch.randn(self.sizes))
+
+
+@wrong("LearnedPositionalEncoding", "one vector knows no positions")
+class OneVector(RightLearnedEncoding):
+    def make(self):
+        self.P = nn.Parameter(torch.randn(1, self.sizes[1]))
+
+
+@wrong("LearnedPositionalEncoding", "max_len × num_hiddens")
+class Scalar(RightLearnedEncoding):
+    def make(self):
+        self.P = nn.Parameter(torch.randn(1, 1))
+
+
+@wrong("LearnedPositionalEncoding", "same rows")
+class ByBatch(RightLearnedEncoding):
+    def rows(self, X):
+        return self.P[: X.shape[0], None].to(X.dtype)
+
+
+@wrong("LearnedPositionalEncoding", "not multiplied")
+class Multiplies(RightLearnedEncoding):
+    def forward(self, X):
+        self.check(X)
+        return self.dropout(X * self.rows(X))
+
+
+@wrong("LearnedPositionalEncoding", "begin with the same row")
+class StartsAtZero(RightLearnedEncoding):
+    std = 0.0
+
+
+@wrong("LearnedPositionalEncoding", "unused rows")
+class CentredTable(RightLearnedEncoding):
+    def rows(self, X):
+        return (self.P - self.P.mean(0))[: X.shape[1]].to(X.dtype)
+
+
+@wrong("LearnedPositionalEncoding", "More than max_len")
+class WrapsAround(RightLearnedEncoding):
+    def check(self, X):
+        super().check(X[:, : self.sizes[0]])
+
+    def rows(self, X):
+        return self.P[torch.arange(X.shape[1]) % self.sizes[0]].to(X.dtype)
+
+
+@wrong("LearnedPositionalEncoding", "raised RuntimeError")
+class LeavesLengthToTorch(RightLearnedEncoding):
+    def check(self, X):
+        pass
+
+
+@wrong("LearnedPositionalEncoding", "Another width")
+class BroadcastsTheWidth(RightLearnedEncoding):
+    def check(self, X):
+        if X.shape[1] > self.sizes[0]:
+            raise ValueError("too long")
+
+
+@wrong("LearnedPositionalEncoding", "type of X")
+class PromotesTheTokens(RightLearnedEncoding):
+    def rows(self, X):
+        return self.P[: X.shape[1]]
+
+
+@wrong("LearnedPositionalEncoding", "Dropout acts")
+class NoDropout(RightLearnedEncoding):
+    def forward(self, X):
+        self.check(X)
+        return X + self.rows(X)
+
+
+@wrong("LearnedPositionalEncoding", "in training only")
+class DropoutInEvaluation(RightLearnedEncoding):
+    def forward(self, X):
+        self.check(X)
+        return nn.functional.dropout(X + self.rows(X), self.dropout.p)
+
+
+@wrong("LearnedPositionalEncoding", "on the sum")
+class DropoutOfTheRowsAlone(RightLearnedEncoding):
+    def forward(self, X):
+        self.check(X)
+        return X + self.dropout(self.rows(X))
+
+
+@wrong("LearnedPositionalEncoding", "belongs to the caller")
+class InPlace(RightLearnedEncoding):
+    def forward(self, X):
+        self.check(X)
+        sum_with_rows = X + self.rows(X)
+        X.copy_(sum_with_rows.detach())
+        return self.dropout(sum_with_rows)
+
+
+@wrong("LearnedPositionalEncoding", "state_dict")
+class KeepsAnOffsetToItself(RightLearnedEncoding):
+    def make(self):
+        super().make()
+        self.offset = torch.randn(self.sizes[1])
+
+    def rows(self, X):
+        return super().rows(X) + self.offset.to(X.dtype)
+
+
+def right_report(**changed):
+    """Measured once, as the exercise asks."""
+    return {
+        "learned inside": [1.0, 0.997, 1.0],
+        "learned outside": [0.092, 0.1, 0.093],
+        "sinusoid inside": [0.989, 0.984, 0.989],
+        "sinusoid outside": [0.181, 0.183, 0.155],
+        "reaches": [],
+        **{name.replace("_", " "): value for name, value in changed.items()},
+    }
+
+
+@wrong("compare_encodings", "three runs")
+def one_seed():
+    return {name: values[:1] for name, values in right_report().items()}
+
+
+@wrong("compare_encodings", "no two seeds")
+def the_same_seed_three_times():
+    return right_report(learned_outside=[0.092] * 3, sinusoid_outside=[0.181] * 3)
+
+
+@wrong("compare_encodings", "names of the docstring")
+def other_names():
+    return {name.replace(" ", "_"): values for name, values in right_report().items()}
+
+
+@wrong("compare_encodings", "positions 0 to 7")
+def no_training():
+    chance = [0.06, 0.07, 0.065]
+    return right_report(**{f"{name}_inside": chance for name in ("learned", "sinusoid")})
+
+
+@wrong("compare_encodings", "8 to 15 alone")
+def the_mean_over_all_positions():
+    return right_report(learned_outside=[0.54, 0.55, 0.53], sinusoid_outside=[0.6, 0.58, 0.59])
+
+
+@wrong("compare_encodings", "not read somewhere")
+def as_the_paper_hopes():
+    return right_report(sinusoid_outside=[0.97, 0.96, 0.98], reaches=["sinusoid"])
+
+
+@wrong("compare_encodings", "your own numbers")
+def claims_more_than_it_measured():
+    return right_report(reaches=["sinusoid"])
+
+
+@wrong("compare_encodings", "your own numbers")
+def claims_that_both_reach():
+    return right_report(reaches=["learned", "sinusoid"])
+
+
+def right_content_factor(init, vocab_size, num_hiddens):
+    variance = {"normal": 1, "scaled": 1 / num_hiddens, "xavier": 2 / (vocab_size + num_hiddens)}
+    return (2 * variance[init]) ** -0.5
+
+
+@wrong("content_factor", "|p|² = d/2")
+def always_the_root_of_d(init, vocab_size, num_hiddens):
+    return math.sqrt(num_hiddens)
+
+
+@wrong("content_factor", "|p|² = d/2")
+def always_one_over_the_root_of_d(init, vocab_size, num_hiddens):
+    return 1 / math.sqrt(num_hiddens)
+
+
+@wrong("content_factor", "variance 1/d")
+def ignores_how_it_begins(init, vocab_size, num_hiddens):
+    return right_content_factor("normal", vocab_size, num_hiddens)
+
+
+@wrong("content_factor", "neither is 1")
+def takes_positions_for_vectors_of_length_root_d(init, vocab_size, num_hiddens):
+    return math.sqrt(2) * right_content_factor(init, vocab_size, num_hiddens)
+
+
+@wrong("content_factor", "neither is 1")
+def takes_positions_for_unit_vectors(init, vocab_size, num_hiddens):
+    return right_content_factor(init, vocab_size, num_hiddens) * math.sqrt(2 / num_hiddens)
+
+
+@wrong("content_factor", "vocabulary")
+def takes_xavier_for_a_square_matrix(init, vocab_size, num_hiddens):
+    return right_content_factor(init, num_hiddens, num_hiddens)
+
+
+@wrong("content_factor", "E|x|² first")
+def variance_for_deviation(init, vocab_size, num_hiddens):
+    return math.sqrt(2) * right_content_factor(init, vocab_size, num_hiddens) ** 2
+
+
+def right_depth_profile(X, layers, residual, start=None, carried=True, axis=0):
+    found = [] if start is None else [start]
+    for layer in layers:
+        Y = X + layer(F.layer_norm(X, X.shape[-1:])) if residual else layer(X)
+        X = Y if carried else X
+        M = Y.mean(axis, keepdim=True)
+        found.append([(Y - M).norm().item(), M.expand_as(Y).norm().item()])
+    return torch.tensor(found)
+
+
+@wrong("depth_profile", "shape")
+def begins_with_the_input(X, layers, residual):
+    M = X.mean(0).expand_as(X)
+    return right_depth_profile(X, layers, residual, [(X - M).norm().item(), M.norm().item()])
+
+
+@wrong("depth_profile", "not over columns")
+def mean_over_columns(X, layers, residual):
+    return right_depth_profile(X, layers, residual, axis=1)
+
+
+@wrong("depth_profile", "not their ratio")
+def parts_of_the_whole(X, layers, residual):
+    profile = right_depth_profile(X, layers, residual)
+    return profile / profile.norm(dim=1, keepdim=True)
+
+
+@wrong("depth_profile", "lengths of all n rows together")
+def one_row_of_the_mean(X, layers, residual):
+    return right_depth_profile(X, layers, residual) / torch.tensor([1, math.sqrt(len(X))])
+
+
+@wrong("depth_profile", "the layer before")
+def each_layer_reads_the_input(X, layers, residual):
+    return right_depth_profile(X, layers, residual, carried=False)
+
+
+@wrong("depth_profile", "only the layer sees")
+def residual_without_norm(X, layers, residual):
+    if not residual:
+        return right_depth_profile(X, layers, residual)
+    return right_depth_profile(X, [lambda Z, f=layer: Z + f(Z) for layer in layers], False)
+
+
+@wrong("depth_profile", "only the layer sees")
+def post_norm(X, layers, residual):
+    if not residual:
+        return right_depth_profile(X, layers, residual)
+    blocks = [lambda Z, f=layer: F.layer_norm(Z + f(Z), Z.shape[-1:]) for layer in layers]
+    return right_depth_profile(X, blocks, False)
+
+
+@wrong("depth_profile", "X itself")
+def norm_without_residual(X, layers, residual):
+    if not residual:
+        return right_depth_profile(X, layers, residual)
+    blocks = [lambda Z, f=layer: f(F.layer_norm(Z, Z.shape[-1:])) for layer in layers]
+    return right_depth_profile(X, blocks, False)
+
+
+@wrong("depth_profile", "without a norm of its own")
+def a_norm_between_layers(X, layers, residual):
+    if not residual or len(layers) == 1:
+        return right_depth_profile(X, layers, residual)
+    first = right_depth_profile(X, layers[:1], True)
+    X = F.layer_norm(X + layers[0](F.layer_norm(X, X.shape[-1:])), X.shape[-1:])
+    return torch.cat([first, right_depth_profile(X, layers[1:], True)])
+
+
+def right_stack_operations(L, n, d):
+    return L * right_operations("whole layer", n, d, 0)
+
+
+@wrong("stack_operations", "counts 2")
+def stack_of_multiply_adds(L, n, d):
+    return right_stack_operations(L, n, d) // 2
+
+
+@wrong("stack_operations", "depth is a factor")
+def one_layer_for_all(L, n, d):
+    return right_stack_operations(1, n, d)
+
+
+@wrong("stack_operations", "four projections")
+def stack_without_projections(L, n, d):
+    return L * 4 * n * n * d
+
+
+@wrong("stack_operations", "four projections")
+def stack_without_the_last_projection(L, n, d):
+    return L * (6 * n * d * d + 4 * n * n * d)
+
+
+@wrong("stack_operations")
+def stack_with_feed_forward_networks(L, n, d):
+    return right_stack_operations(L, n, d) + L * 16 * n * d * d
+
+
 RIGHT = {
     "softmax_by_hand": right_softmax,
     "sinusoid": right_sinusoid,
@@ -708,6 +1044,11 @@ RIGHT = {
     "operations": right_operations,
     "layers_needed": right_layers_needed,
     "dilations": right_dilations,
+    "LearnedPositionalEncoding": RightLearnedEncoding,
+    "compare_encodings": right_report,
+    "content_factor": right_content_factor,
+    "depth_profile": right_depth_profile,
+    "stack_operations": right_stack_operations,
 }
 
 
@@ -717,8 +1058,39 @@ def test_what_the_wrong_answers_stand_on_is_right(stub):
     having = [exercise for exercise in CODED if stub in exercise.functions]
     assert having
     for exercise in having:
-        (line,) = sentences(exercise, **{stub: RIGHT[stub]})
+        lines = sentences(exercise, **{stub: RIGHT[stub]})
+        (line,) = [line for line in lines if not line.endswith(OPEN[exercise.edition])]
         assert AGREE[exercise.edition].search(line), line
+
+
+def solved(number):
+    """An exercise of the English page, and what is defined at its check when it is solved."""
+    (exercise,) = (exercise for exercise in EDITIONS["en"] if exercise.number == number)
+    (cell,) = exercise.cells(CHECK)
+    names = dict(names_before_cells(exercise.path.stem)[cell.id])
+    exec(exercise.solution, names)
+    return cell, names
+
+
+def test_what_the_solution_says_of_positions_outside():
+    _, names = solved("4.3")
+    report = names["compare_encodings"]()
+    assert min(report["learned inside"] + report["sinusoid inside"]) > 0.95
+    assert max(report["learned outside"]) < 0.12 and max(report["sinusoid outside"]) < 0.25
+
+
+def test_what_the_solution_says_of_depth():
+    cell, names = solved("4.5")
+    run(cell, names)
+    layers = names["attention_layers"](8, 12)
+    (apart, mean), (kept, grown) = (
+        names["depth_profile"](names["tokens"], layers, residual).detach().T
+        for residual in (False, True)
+    )
+    factors = apart[1:4] / apart[:3]
+    assert factors[0] < 0.5 and (factors[1:] < factors[:-1] / 5).all() and apart[4:].max() < 1e-10
+    assert mean.min() > 0.5
+    assert kept.min() > 0.9 * kept[0] and grown[7] > 3 * grown[0]
 
 
 def attempts():
