@@ -126,6 +126,48 @@ def test_training_uses_dropout():
     assert net.training
 
 
+@pytest.mark.parametrize("positions, more", [("none", 0), ("sinusoid", 0), ("learned", 64 * 8)])
+@pytest.mark.parametrize("pool", [False, True])
+def test_shapes_and_parameters_of_the_small_model(positions, more, pool):
+    net = d2l.EncoderWithHead(7, 5, pool, positions, num_hiddens=8, num_heads=2, num_layers=3)
+    block = 4 * 8 * 8 + 2 * 2 * 8 + (8 * 16 + 16) + (16 * 8 + 8)
+    assert sum(W.numel() for W in net.parameters()) == 7 * 8 + 3 * block + (8 * 5 + 5) + more
+    Y = net(torch.randint(7, (3, 6), generator=generator()))
+    assert Y.shape == ((3, 5) if pool else (3, 6, 5))
+
+
+def test_a_mirrored_pair_gets_one_answer_without_positions():
+    torch.manual_seed(0)
+    X, y = d2l.markers(generator(), B=200)
+    for positions, differ in (("none", 0), ("learned", 1)):
+        net = d2l.EncoderWithHead(12, 2, pool=True, positions=positions).double()
+        gap_of_pair = (net(X) - net(X.flip(1))).abs().max()
+        assert (gap_of_pair > 1e-3) if differ else (gap_of_pair < 1e-12)
+        right = d2l.accuracy(net, torch.cat([X, X.flip(1)]), torch.cat([y, 1 - y]))
+        assert differ or right == 0.5
+
+
+def test_training_is_adam_on_the_cross_entropy():
+    """The same steps in a loop of our own, with the batches of the seed."""
+    nets = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        nets.append(d2l.EncoderWithHead(10, 10, num_hiddens=8))
+    losses = d2l.train(nets[0].eval(), d2l.reversal, 4, lr=1e-2, seed=5)
+    g, optimizer = generator(5), torch.optim.Adam(nets[1].parameters(), 1e-2)
+    for loss in losses:
+        X, y = d2l.reversal(g)
+        scores = nets[1](X).log_softmax(-1)
+        mine = -scores.gather(2, y[..., None]).mean()
+        optimizer.zero_grad()
+        mine.backward()
+        optimizer.step()
+        assert abs(loss - mine.item()) < 1e-5
+    for ours, mine in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, mine, rtol=0, atol=1e-4)
+    assert nets[0].training
+
+
 # --- Digits ---
 
 
