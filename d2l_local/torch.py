@@ -688,7 +688,7 @@ def layer_times(n, d, batch, repeats=7):
 class PositionWiseFFN(nn.Module):
     """Two linear layers with a ReLU between, for each token by itself (4.1).
 
-    `forward(X)` takes (…, ffn_num_input) and returns (…, ffn_num_outputs) (Vaswani et al., 2017,
+    `forward(X)` takes (*, ffn_num_input) and returns (*, ffn_num_outputs) (Vaswani et al., 2017,
     section 3.3; transformer encoder, "The block, part by part").
     """
 
@@ -903,7 +903,7 @@ def trained(task, sizes, seed, steps=300, **options):
 def markers(g, B=64, n=16):
     """Which of two markers comes first: tokens (B, n), and 1 where token 1 stands before 0.
 
-    The others are drawn from 2, …, 11 (transformer encoder, "Which comes first?").
+    The others are drawn from 2 to 11 (transformer encoder, "Which comes first?").
     """
     X = torch.randint(2, 12, (B, n), generator=g)
     places = torch.rand(B, n, generator=g).argsort(1)[:, :2]      # two different ones

@@ -862,9 +862,10 @@ def one_seed():
     return {name: values[:1] for name, values in right_report().items()}
 
 
-@wrong("compare_encodings", "no two seeds")
+@wrong("compare_encodings", "no two runs")
 def the_same_seed_three_times():
-    return right_report(learned_outside=[0.092] * 3, sinusoid_outside=[0.181] * 3)
+    return {name: values if name == "reaches" else values[:1] * 3
+            for name, values in right_report().items()}
 
 
 @wrong("compare_encodings", "names of the docstring")
