@@ -8,6 +8,12 @@ import torch.nn.functional as F
 
 from d2l_local import torch as d2l
 from tools import measure
+from tools.notebooks import ROOT
+
+
+def test_each_stored_file_can_be_made_anew_by_its_name():
+    files = {path.stem for path in (ROOT / "chapters" / "data").glob("*.json")}
+    assert files == set(measure.STORED) and "encoder" in files
 
 
 def test_a_pre_norm_block_normalizes_what_goes_into_each_part():

@@ -355,22 +355,24 @@ def store(name, measured):
     print(f"wrote {file.name}; now run python -m tools.save and python -m tools.run", flush=True)
 
 
+STORED = {function.__name__: function for function in (attention, architectures, encoder, digits)}
+
+
 def main(argv=None):
-    stored = {"attention": attention, "architectures": architectures, "digits": digits}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(stored)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(STORED)}")
     names = parser.parse_args(argv).names
-    names = names or [name for name in stored if name != "digits"]  # it is no measurement
-    unknown = [name for name in names if name not in stored]
+    names = names or [name for name in STORED if name != "digits"]  # it is no measurement
+    unknown = [name for name in names if name not in STORED]
     if unknown:
-        print(f"there is no {unknown[0]} to measure, only {', '.join(stored)}", file=sys.stderr)
+        print(f"there is no {unknown[0]} to measure, only {', '.join(STORED)}", file=sys.stderr)
         return 1
     try:
         for name in names:
             check_writable(data_file(name))
         for name in names:
             torch.manual_seed(0)
-            store(name, stored[name]())
+            store(name, STORED[name]())
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
