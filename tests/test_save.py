@@ -349,7 +349,7 @@ def test_a_file_that_is_not_utf_8_is_named(name, book, capsys):
 def test_measuring_begins_only_if_its_file_can_be_written(tmp_path, monkeypatch, capsys):
     (tmp_path / "chapters" / "data" / "architectures.json").mkdir(parents=True)
     monkeypatch.setattr(measure, "ROOT", tmp_path)
-    monkeypatch.setattr(measure, "attention", lambda: pytest.fail("measured"))
+    monkeypatch.setitem(measure.STORED, "attention", lambda: pytest.fail("measured"))
     assert measure.main([]) == 1
     error = capsys.readouterr().err
     assert "architectures.json" in error and error.count("\n") == 1
