@@ -16,6 +16,11 @@ def pytest_addoption(parser):
         default="torch",
         help="test this framework's module and notebooks only (see .ci/frameworks)",
     )
+    parser.addoption(
+        "--store",
+        action="store_true",
+        help="write what a framework's run finds, instead of comparing with it",
+    )
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -27,7 +27,9 @@ class Kit:
             self.d2l = importlib.import_module(f"d2l_local.{self.name}")
 
     def versions(self):
-        return {name: importlib.metadata.version(name) for name in (*self.packages, "numpy")}
+        """Without what a build adds, such as 2.13.0+cpu."""
+        found = {name: importlib.metadata.version(name) for name in (*self.packages, "numpy")}
+        return {name: version.partition("+")[0] for name, version in found.items()}
 
     def masked_softmax(self, X, valid_lens):
         return self.numpy(self.d2l.masked_softmax(self.array(X), self.lengths(valid_lens)))
@@ -57,9 +59,7 @@ class Kit:
         tensors = [self.leaf(X) for X in (queries, keys, values)]
         Y, gradients = self.differentiate(layer, tensors, self.lengths(valid_lens), weights)
         A = layer.attention.attention_weights
-        return SimpleNamespace(
-            output=self.numpy(Y), weights=self.numpy(A), gradients=gradients
-        )
+        return SimpleNamespace(output=self.numpy(Y), weights=self.numpy(A), gradients=gradients)
 
     def encode(self, X, max_len=1000):
         layer = self.ready(self.d2l.PositionalEncoding(X.shape[2], 0.0, max_len))
@@ -72,6 +72,27 @@ class Kit:
     def leaf(self, X):
         """A tensor that asks for a gradient."""
         return self.array(X)
+
+    # What wrong versions are made of; frameworks that call it otherwise say so
+
+    def reshape(self, X, *shape):
+        return X.reshape(shape)
+
+    def swap(self, X):
+        """Exchange the last two of three axes."""
+        return X.transpose((0, 2, 1))
+
+    def take(self, X, rows):
+        """Rows of the first axis."""
+        return X[self.array(np.array(rows))]
+
+    def stop(self, X):
+        """The same numbers, through which no gradient passes."""
+        return X.detach()
+
+    def as_table(self, table):
+        """An encoding as `position_table` gives it."""
+        return table
 
 
 def sizes(weights):
@@ -112,6 +133,12 @@ class Torch(Kit):
     def leaf(self, X):
         return self.array(X).requires_grad_()
 
+    def swap(self, X):
+        return X.mT
+
+    def as_table(self, table):
+        return self.array(table)
+
     def make_layer(self, weights, num_heads):
         layer = self.d2l.MultiHeadAttention(*sizes(weights), num_heads, 0.0, "b_q" in weights)
         with self.torch.no_grad():
@@ -140,6 +167,18 @@ class TensorFlow(Kit):
 
     def numpy(self, X):
         return X.numpy()
+
+    def reshape(self, X, *shape):
+        return self.tf.reshape(X, shape)
+
+    def swap(self, X):
+        return self.tf.transpose(X, (0, 2, 1))
+
+    def take(self, X, rows):
+        return self.tf.gather(X, rows)
+
+    def stop(self, X):
+        return self.tf.stop_gradient(X)
 
     def make_layer(self, weights, num_heads):
         layer = self.d2l.MultiHeadAttention(*sizes(weights), num_heads, 0.0, "b_q" in weights)
@@ -250,6 +289,9 @@ class Jax(Kit):
     def numpy(self, X):
         return np.asarray(X)
 
+    def stop(self, X):
+        return self.jax.lax.stop_gradient(X)
+
     def attend(self, queries, keys, values, valid_lens):
         arrays = [self.array(X) for X in (queries, keys, values)]
         layer = self.d2l.DotProductAttention(0.0)
@@ -273,8 +315,9 @@ class Jax(Kit):
         (found, *inputs), (Y, A) = differentiate(tree, *tensors)
         gradients = dict(zip(("queries", "keys", "values"), map(np.asarray, inputs), strict=True))
         for W, parts in found.items():
-            gradients |= {(W if part == "kernel" else f"b{W[1:]}"): np.asarray(X)
-                          for part, X in parts.items()}
+            gradients |= {
+                (W if part == "kernel" else f"b{W[1:]}"): np.asarray(X) for part, X in parts.items()
+            }
         return SimpleNamespace(output=np.asarray(Y), weights=np.asarray(A), gradients=gradients)
 
     def encode(self, X, max_len=1000):
