@@ -21,7 +21,17 @@ from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from myst_parser.mdit_to_docutils.base import compute_unique_slug
 
-from tools.notebooks import ROOT, SETUP_ID, code_cells, editions, label, notebooks, read
+from tools.notebooks import (
+    EDITIONS,
+    ROOT,
+    SETUP_ID,
+    code_cells,
+    editions,
+    framework,
+    label,
+    notebooks,
+    read,
+)
 from tools.run import ADDRESS, KERNEL, stamp
 
 NOTEBOOKS = [path for edition in editions() for path in notebooks(edition)]
@@ -178,10 +188,10 @@ def words(cells, edition):
     return len(re.findall(pattern, text))
 
 
-def check_lengths(notebook, edition, core_cells=15):
+def check_lengths(notebook, edition, core_cells=15, deeper=True):
     """The set-up cell and the exercises do not count, nor saved classes, which stay whole."""
     part = parts(notebook)
-    if not part["deeper"]:
+    if deeper and not part["deeper"]:
         return ["there is no part headed Deeper, 进阶"]
     problems = []
     code = [cell for cell in code_in(part["core"] + part["deeper"]) if not is_saved_class(cell)]
@@ -340,7 +350,9 @@ def check_citations(notebook, path):
 
 def slugs(path):
     """The names of the headings of a page: in every edition those of the English page."""
-    english = path.parent.parent / "en" / path.name
+    path = path.resolve()
+    edition = next((folder for folder in path.parents if folder.name in EDITIONS), path.parent)
+    english = edition.parent / "en" / path.relative_to(edition)
     page = english if english.is_file() else path
     if page.suffix == ".ipynb":
         texts = [cell.source for cell in markdown_cells(read(page))]
@@ -375,7 +387,9 @@ def check_links(notebook, path):
 def lengths_of(notebook, path):
     if path.stem in EXEMPT:
         return []
-    return check_lengths(notebook, edition_of(path), CORE_CELLS.get(path.stem, 15))
+    core_cells = CORE_CELLS.get(path.stem, 15)
+    # the pages of the other frameworks are short, and have nothing to skip
+    return check_lengths(notebook, edition_of(path), core_cells, framework(path) == "torch")
 
 
 CHECKS = {
@@ -580,6 +594,12 @@ def test_lengths(cells, message):
     assert_found(check_lengths(book_page(*cells), "en"), message)
 
 
+def test_a_page_of_another_framework_is_short_and_has_no_deeper_part():
+    assert check_lengths(book_page(CORE, *[lines(6)] * 15), "en", deeper=False) == []
+    too_long = book_page(CORE, *[lines(6)] * 16)
+    assert_found(check_lengths(too_long, "en", deeper=False), "16 code cells in the core, not 15")
+
+
 def test_lengths_in_chinese():
     assert_found(check_lengths(book_page(md("位" * 3501), DEEPER), "zh"), "3501 words in the core")
     assert_found(check_lengths(book_page(md("位，word " * 3500), DEEPER), "zh"), "")
@@ -702,6 +722,15 @@ def test_citations(cell, message, pages):
 def test_links(link, message, edition, pages):
     page = book_page(md(f"[text]({link})"))
     assert_found(check_links(page, pages / edition / "other.ipynb"), message)
+
+
+@pytest.mark.parametrize("edition", ["en", "zh"])
+def test_links_from_a_folder_within(edition, pages):
+    path = pages / edition / "frameworks" / "jax.ipynb"
+    path.parent.mkdir()
+    link = "[text](../other.ipynb#{})"
+    assert_found(check_links(book_page(md(link.format("two-heads-x"))), path), "")
+    assert_found(check_links(book_page(md(link.format("two"))), path), "there is no #two in other")
 
 
 COMPARED = {
