@@ -41,7 +41,7 @@ class Kit:
         return self.numpy(self.d2l.transpose_output(self.array(X), num_heads))
 
     def lengths(self, valid_lens):
-        return None if valid_lens is None else self.array(np.asarray(valid_lens, dtype="int64"))
+        return None if valid_lens is None else self.array(np.asarray(valid_lens))
 
     def attend(self, queries, keys, values, valid_lens):
         """Outputs and weights of `DotProductAttention`."""
@@ -61,9 +61,24 @@ class Kit:
         A = layer.attention.attention_weights
         return SimpleNamespace(output=self.numpy(Y), weights=self.numpy(A), gradients=gradients)
 
-    def encode(self, X, max_len=1000):
-        layer = self.ready(self.d2l.PositionalEncoding(X.shape[2], 0.0, max_len))
+    def encode(self, X, max_len=1000, num_hiddens=None):
+        width = num_hiddens or X.shape[2]
+        layer = self.ready(self.d2l.PositionalEncoding(width, 0.0, max_len))
         return self.numpy(layer(self.array(X)))
+
+    def encode_in_training(self, X, dropout):
+        layer = self.ready(self.d2l.PositionalEncoding(X.shape[2], dropout))
+        return self.numpy(self.train(layer, self.array(X)))
+
+    def attend_in_training(self, queries, keys, values, dropout):
+        layer = self.ready(self.d2l.DotProductAttention(dropout))
+        Y = self.train(layer, *[self.array(X) for X in (queries, keys, values)])
+        return SimpleNamespace(output=self.numpy(Y), weights=self.numpy(layer.attention_weights))
+
+    def train(self, layer, *tensors):
+        """Call a layer with dropout."""
+        layer.train()
+        return layer(*tensors)
 
     def ready(self, layer):
         """A layer that can be called, in inference mode."""
@@ -168,6 +183,9 @@ class TensorFlow(Kit):
     def numpy(self, X):
         return X.numpy()
 
+    def train(self, layer, *tensors):
+        return layer(*tensors, training=True)
+
     def reshape(self, X, *shape):
         return self.tf.reshape(X, shape)
 
@@ -254,6 +272,13 @@ class MXNet(Kit):
         X.attach_grad()
         return X
 
+    def train(self, layer, *tensors):
+        with self.mx.autograd.record():
+            return layer(*tensors)
+
+    def take(self, X, rows):
+        return self.mx.np.take(X, self.array(np.array(rows)), axis=0)
+
     def make_layer(self, weights, num_heads):
         d = weights["W_q"].shape[1]
         layer = self.ready(self.d2l.MultiHeadAttention(d, num_heads, 0.0, "b_q" in weights))
@@ -311,7 +336,8 @@ class Jax(Kit):
             Y, A = layer.apply({"params": tree}, *tensors, valid_lens)
             return (Y**2).sum(), (Y, A)
 
-        differentiate = self.jax.jit(self.jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True))
+        # not under `jit`, as the notebook has it: compiling each case would take minutes
+        differentiate = self.jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
         (found, *inputs), (Y, A) = differentiate(tree, *tensors)
         gradients = dict(zip(("queries", "keys", "values"), map(np.asarray, inputs), strict=True))
         for W, parts in found.items():
@@ -320,9 +346,22 @@ class Jax(Kit):
             }
         return SimpleNamespace(output=np.asarray(Y), weights=np.asarray(A), gradients=gradients)
 
-    def encode(self, X, max_len=1000):
-        layer = self.d2l.PositionalEncoding(X.shape[2], 0.0, max_len)
+    def encode(self, X, max_len=1000, num_hiddens=None):
+        layer = self.d2l.PositionalEncoding(num_hiddens or X.shape[2], 0.0, max_len)
         return np.asarray(layer.apply({}, self.array(X)))
+
+    def encode_in_training(self, X, dropout):
+        layer = self.d2l.PositionalEncoding(X.shape[2], dropout)
+        return np.asarray(self.train(layer, self.array(X)))
+
+    def attend_in_training(self, queries, keys, values, dropout):
+        arrays = [self.array(X) for X in (queries, keys, values)]
+        Y, A = self.train(self.d2l.DotProductAttention(dropout), *arrays)
+        return SimpleNamespace(output=np.asarray(Y), weights=np.asarray(A))
+
+    def train(self, layer, *tensors):
+        keys = {"dropout": self.jax.random.key(0)}
+        return layer.apply({}, *tensors, training=True, rngs=keys)
 
 
 KITS = {kit.name: kit for kit in (Torch, TensorFlow, Paddle, MXNet, Jax)}

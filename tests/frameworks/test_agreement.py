@@ -7,6 +7,7 @@ agree with, each framework its figures on the page "The same layers in five fram
 
 import json
 import platform
+import re
 from functools import cache
 
 import numpy as np
@@ -96,14 +97,20 @@ def from_exact_encoding(kit, tables=TABLES):
     """On random tokens, so that an encoding that overwrites them is seen."""
     found = []
     for length, width in tables:
-        X = random(2, length, width)
+        X = random(2, length, width) / 100  # small, so that adding rounds little
         right = X.astype("float64") + table(length, width)
         found.append(difference(kit.encode(X, max_len=length), right))
     return max(found)
 
 
-def figures(kit, layers=tuple(LAYERS), lengths=tuple(LENGTHS)):
-    pairs = [from_pytorch(kit, layer, length) for layer in layers for length in lengths]
+@pytest.fixture(scope="session")
+def differences(kit):
+    """`from_pytorch` of the right module, each case computed once."""
+    return cache(lambda layer, lengths: from_pytorch(kit, layer, lengths))
+
+
+def figures(kit, differences):
+    pairs = [differences(layer, lengths) for layer in LAYERS for lengths in LENGTHS]
     return {
         "outputs": max(pair["outputs"] for pair in pairs),
         "golden": from_golden(kit),
@@ -132,8 +139,8 @@ def test_what_pytorch_gives_is_stored(kit, name, store):
 
 @each_length
 @pytest.mark.parametrize("layer", LAYERS)
-def test_outputs_weights_and_gradients_agree_with_pytorch(kit, layer, lengths):
-    for kind, found in from_pytorch(kit, layer, lengths).items():
+def test_outputs_weights_and_gradients_agree_with_pytorch(differences, layer, lengths):
+    for kind, found in differences(layer, lengths).items():
         assert found < LIMITS[kind], kind
 
 
@@ -213,6 +220,103 @@ def test_heads_are_cut_and_joined(kit):
     assert (kit.join(np.stack(blocks), 3) == X).all()
 
 
+def test_dropout_in_training_only(kit):
+    """Half of the sums are 0 and the rest doubled; the weights kept are those before dropout."""
+    X = random(2, 50, 8)
+    found, right = kit.encode_in_training(X, 0.5), kit.encode(X)
+    kept = found != 0
+    assert 0.4 < kept.mean() < 0.6 and np.allclose(found[kept], 2 * right[kept], atol=1e-6)
+    keys = random(2, 50, 8, seed=1)
+    found, right = kit.attend_in_training(X, keys, keys, 0.5), kit.attend(X, keys, keys, None)
+    assert difference(found.weights, right.weights) < 1e-6
+    assert 0.01 < difference(found.output, right.output) < np.inf
+
+
+# --- Refusals ---
+
+
+def call(kit, queries=(2, 4, 6), keys=(2, 5, 6), values=(2, 5, 6), num_heads=2, num_hiddens=6):
+    widths = {"W_q": 6, "W_k": 6, "W_v": 6, "W_o": num_hiddens}
+    weights = {W: random(width, num_hiddens) for W, width in widths.items()}
+    kit.multi_head(
+        weights, num_heads, *map(lambda shape: random(*shape), (queries, keys, values)), None
+    )
+
+
+def attend(kit, *shapes):
+    kit.attend(*[random(*shape) for shape in shapes], None)
+
+
+def encode(kit, X, num_hiddens=8, max_len=5):
+    kit.encode(X, max_len, num_hiddens)
+
+
+SCORES = random(2, 4, 5)
+REFUSALS = {
+    "fractional lengths": (
+        lambda kit: kit.masked_softmax(SCORES, [1.5, 2.0]),
+        TypeError,
+        "valid_lens",
+    ),
+    "boolean lengths": (
+        lambda kit: kit.masked_softmax(SCORES, [True, False]),
+        TypeError,
+        "valid_lens",
+    ),
+    "negative lengths": (lambda kit: kit.masked_softmax(SCORES, [-1, 2]), ValueError, "-1"),
+    "lengths of three sequences": (
+        lambda kit: kit.masked_softmax(SCORES, [1, 2, 3]),
+        ValueError,
+        "3",
+    ),
+    "lengths of two queries": (
+        lambda kit: kit.masked_softmax(SCORES, [[1, 2]] * 2),
+        ValueError,
+        "2, 2",
+    ),
+    "one length": (lambda kit: kit.masked_softmax(SCORES, 2), ValueError, "valid_lens"),
+    "scores of one sequence": (
+        lambda kit: kit.masked_softmax(SCORES[0], None),
+        ValueError,
+        "3 axes",
+    ),
+    "whole scores": (
+        lambda kit: kit.masked_softmax(SCORES.astype("int32"), None),
+        TypeError,
+        "int32",
+    ),
+    "queries of one sequence": (lambda kit: call(kit, queries=(4, 6)), ValueError, "queries"),
+    "another batch": (
+        lambda kit: call(kit, keys=(1, 5, 6), values=(1, 5, 6)),
+        ValueError,
+        "2, 1 and 1",
+    ),
+    "a value too few": (lambda kit: call(kit, values=(2, 4, 6)), ValueError, "5 keys and 4 values"),
+    "one value": (lambda kit: call(kit, values=(2, 1, 6)), ValueError, "5 keys and 1 values"),
+    "another width": (
+        lambda kit: attend(kit, (2, 4, 6), (2, 5, 3), (2, 5, 3)),
+        ValueError,
+        "width 3",
+    ),
+    "heads that do not fit": (lambda kit: call(kit, num_heads=4), ValueError, "num_heads=4"),
+    "no head": (lambda kit: call(kit, num_heads=0), ValueError, "num_heads=0"),
+    "heads of no whole width": (lambda kit: kit.split(random(2, 3, 7), 2), ValueError, "width 7"),
+    "half a sequence of heads": (lambda kit: kit.join(random(3, 4, 5), 2), ValueError, "3 batch"),
+    "too many positions": (lambda kit: encode(kit, random(2, 6, 8)), ValueError, "max_len=5"),
+    "tokens of another width": (lambda kit: encode(kit, random(2, 5, 7)), ValueError, "8"),
+    "tokens of width 1": (lambda kit: encode(kit, random(2, 5, 1)), ValueError, "8"),
+    "tokens without batch": (lambda kit: encode(kit, random(5, 8)), ValueError, "8"),
+    "whole tokens": (lambda kit: encode(kit, np.ones((2, 5, 8), "int32")), TypeError, "int32"),
+    "an empty table": (lambda kit: kit.d2l.position_table(0, 4), ValueError, "0 and 4"),
+}
+
+
+@pytest.mark.parametrize("refused, error, words", REFUSALS.values(), ids=REFUSALS)
+def test_what_does_not_fit_is_refused(kit, refused, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        refused(kit)
+
+
 # --- Wrong versions ---
 
 
@@ -247,9 +351,9 @@ def round_up(number):
     return float(f"{int(np.ceil(float(digit)))}e{exponent}")
 
 
-def test_the_page_shows_what_this_run_finds(kit, name, store):
+def test_the_page_shows_what_this_run_finds(kit, name, differences, store):
     """The same versions, and differences of the same size: other processors round otherwise."""
-    found = figures(kit)
+    found = figures(kit, differences)
     if store:
         rows = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else {}
         rows[name] = {
