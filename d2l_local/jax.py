@@ -120,7 +120,7 @@ class DotProductAttention(nn.Module):
         return dropped @ values, weights
 
 
-# %% chapters/en/frameworks/jax.ipynb#heads
+# %% chapters/en/frameworks/jax.ipynb#mha
 def transpose_qkv(X, num_heads):
     """Cut the width into heads and make each a batch entry: (B, n, d) -> (B·h, n, d/h).
 
@@ -150,7 +150,6 @@ def transpose_output(X, num_heads):
     return X.transpose(0, 2, 1, 3).reshape(Bh // num_heads, n, num_heads * c)
 
 
-# %% chapters/en/frameworks/jax.ipynb#mha
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: project, cut into heads, attend, join, project.
 

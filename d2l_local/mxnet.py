@@ -137,7 +137,7 @@ class DotProductAttention(nn.Block):
         return npx.batch_dot(self.dropout(weights), values)
 
 
-# %% chapters/en/frameworks/mxnet.ipynb#heads
+# %% chapters/en/frameworks/mxnet.ipynb#mha
 def transpose_qkv(X, num_heads):
     """Cut the width into heads and make each a batch entry: (B, n, d) -> (B·h, n, d/h).
 
@@ -167,7 +167,6 @@ def transpose_output(X, num_heads):
     return X.transpose(0, 2, 1, 3).reshape(Bh // num_heads, n, num_heads * c)
 
 
-# %% chapters/en/frameworks/mxnet.ipynb#mha
 class MultiHeadAttention(nn.Block):
     """Multi-head attention: project, cut into heads, attend, join, project.
 

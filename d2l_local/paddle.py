@@ -119,7 +119,7 @@ class DotProductAttention(nn.Layer):
         return paddle.bmm(self.dropout(weights), values)
 
 
-# %% chapters/en/frameworks/paddle.ipynb#heads
+# %% chapters/en/frameworks/paddle.ipynb#mha
 def transpose_qkv(X, num_heads):
     """Cut the width into heads and make each a batch entry: (B, n, d) -> (B·h, n, d/h).
 
@@ -149,7 +149,6 @@ def transpose_output(X, num_heads):
     return X.transpose((0, 2, 1, 3)).reshape((Bh // num_heads, n, num_heads * c))
 
 
-# %% chapters/en/frameworks/paddle.ipynb#mha
 class MultiHeadAttention(nn.Layer):
     """Multi-head attention: project, cut into heads, attend, join, project.
 

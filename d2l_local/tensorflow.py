@@ -129,7 +129,7 @@ class DotProductAttention(tf.keras.layers.Layer):
         return self.dropout(weights, training=training) @ values
 
 
-# %% chapters/en/frameworks/tensorflow.ipynb#heads
+# %% chapters/en/frameworks/tensorflow.ipynb#mha
 def transpose_qkv(X, num_heads):
     """Cut the width into heads and make each a batch entry: (B, n, d) -> (B·h, n, d/h).
 
@@ -160,7 +160,6 @@ def transpose_output(X, num_heads):
     return tf.reshape(tf.transpose(X, (0, 2, 1, 3)), (-1, n, num_heads * c))
 
 
-# %% chapters/en/frameworks/tensorflow.ipynb#mha
 @tf.keras.utils.register_keras_serializable(package="d2l_local")
 class MultiHeadAttention(tf.keras.layers.Layer):
     """Multi-head attention: project, cut into heads, attend, join, project.
