@@ -16,7 +16,17 @@ import yaml
 from oracles import attend_heads
 
 from d2l_local import torch as d2l
-from tools.notebooks import EDITIONS, FRAMEWORKS, PACKAGE, ROOT, framework, notebooks
+from tools.notebooks import (
+    EDITIONS,
+    FRAMEWORKS,
+    PACKAGE,
+    ROOT,
+    SETUP_ID,
+    code_cells,
+    framework,
+    notebooks,
+    read,
+)
 
 FOLDER = ROOT / "tests" / "frameworks"
 sys.path.append(str(FOLDER))  # its files import each other like this
@@ -61,8 +71,8 @@ def test_the_stored_arrays_are_right(name, lengths):
 
 
 def digits(number):
-    if number == 0:
-        return "0"
+    if number is None:  # PyTorch is not compared with itself
+        return "–"
     mantissa, _, exponent = f"{number:.0e}".partition("e")
     power = f"10^{{{int(exponent)}}}"
     return f"${power}$" if mantissa == "1" else rf"${mantissa}\cdot{power}$"
@@ -71,7 +81,8 @@ def digits(number):
 def shown(name, row):
     """The cells of the page's table that come from a run: versions, and differences."""
     versions = " ".join(row["versions"].values())
-    differences = [digits(number) for number in row["differences"].values()]
+    kinds = ("outputs", "golden", "gradients", "encoding")
+    differences = [digits(row["differences"].get(kind)) for kind in kinds]
     return FRAMEWORKS[name], versions, differences
 
 
@@ -93,7 +104,7 @@ def test_the_table_shows_what_the_runs_found(edition):
 
 
 @pytest.mark.parametrize(
-    "number, text", [(0.0, "0"), (3e-7, r"$3\cdot10^{-7}$"), (1e-6, "$10^{-6}$")]
+    "number, text", [(None, "–"), (3e-7, r"$3\cdot10^{-7}$"), (1e-6, "$10^{-6}$")]
 )
 def test_digits(number, text):
     assert digits(number) == text
@@ -142,9 +153,9 @@ def test_every_framework_has_its_notebook_in_each_edition():
         assert [name for name in names if name != "torch"] == OTHERS
 
 
-def imported(path):
-    """The top-level modules that a file imports anywhere."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+def imported(source):
+    """The top-level modules that code imports anywhere."""
+    nodes = list(ast.walk(ast.parse(source)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
     return {name.partition(".")[0] for name in names}
@@ -152,8 +163,18 @@ def imported(path):
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_module_imports_no_other_framework(name):
-    found = imported(ROOT / PACKAGE / f"{name}.py")
+    found = imported((ROOT / PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
     assert found & {*FRAMEWORKS, PACKAGE} == {name}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_a_notebook_of_another_framework_needs_no_package(edition, name):
+    """Neither this book's, so that it runs wherever it is put, nor PyTorch."""
+    cells = code_cells(read(ROOT / "chapters" / edition / "frameworks" / f"{name}.ipynb"))
+    assert cells[0].id == SETUP_ID and len(cells) >= 10
+    found = imported("\n".join(cell.source for cell in cells[1:]))
+    assert found & {*FRAMEWORKS, PACKAGE, "d2l"} == {name}
 
 
 # --- The environments ---

@@ -345,6 +345,13 @@ def test_weights_in_the_wrong_layout_are_caught(kit):
 # --- The table on the page ---
 
 
+def test_differences():
+    assert difference([1, 2], [1, 2.5]) == 0.5 and difference([-1.0], [1.0]) == 2
+    assert np.inf == difference([1, np.nan], [1, 1]) == difference([1, np.inf], [1, 1])
+    assert np.inf == difference([[1]], [1]) == difference([1, 1], [1])
+    assert [round_up(number) for number in (3.1e-7, 3e-7, 9.1e-7, 0.0)] == [4e-7, 3e-7, 1e-6, 0]
+
+
 def round_up(number):
     """To one digit: 3.1e-7 becomes 4e-07."""
     digit, _, exponent = f"{number:.6e}".partition("e")
@@ -354,6 +361,8 @@ def round_up(number):
 def test_the_page_shows_what_this_run_finds(kit, name, differences, store):
     """The same versions, and differences of the same size: other processors round otherwise."""
     found = figures(kit, differences)
+    if name == "torch":  # which need not be compared with itself
+        found = {kind: found[kind] for kind in ("golden", "encoding")}
     if store:
         rows = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else {}
         rows[name] = {
@@ -364,7 +373,7 @@ def test_the_page_shows_what_this_run_finds(kit, name, differences, store):
         text = json.dumps(dict(sorted(rows.items())), indent=1) + "\n"
         MEASURED.write_text(text, encoding="utf-8", newline="\n")
     row = json.loads(MEASURED.read_text(encoding="utf-8"))[name]
-    assert row["differences"].keys() == found.keys() == LIMITS.keys()
+    assert row["differences"].keys() == found.keys()
     for kind, number in found.items():
         shown = row["differences"][kind]
         assert number < LIMITS[kind] and shown <= LIMITS[kind]
