@@ -246,5 +246,6 @@ class PositionalEncoding(tf.keras.layers.Layer):
                              f"max_len={max_len}")
         if not X.dtype.is_floating:
             raise TypeError(f"X must hold floating-point tokens, but holds {X.dtype.name}")
-        P = tf.cast(self.P[:, :tf.shape(X)[1]], X.dtype)          # (1, n, d)
-        return self.dropout(X + P, training=training)
+        # unlike an index, `slice` refuses an unknown n beyond max_len
+        P = tf.slice(self.P, (0, 0, 0), (1, tf.shape(X)[1], num_hiddens))     # (1, n, d)
+        return self.dropout(X + tf.cast(P, X.dtype), training=training)
