@@ -335,6 +335,13 @@ def test_a_wrong_version_is_caught(kit, mistake, monkeypatch):
     assert 10 * LIMITS[catcher] < found < np.inf
 
 
+def test_weights_of_almost_0_are_caught(kit, monkeypatch):
+    right = kit.d2l.masked_softmax
+    monkeypatch.setattr(kit.d2l, "masked_softmax", lambda X, lens: right(X, lens) + 1e-20)
+    with pytest.raises(AssertionError):
+        test_masked_softmax(kit, "1-D")
+
+
 def test_weights_in_the_wrong_layout_are_caught(kit):
     weights, num_heads, inputs = layer_case("self")
     turned = {W: np.ascontiguousarray(X.T) for W, X in weights.items()}
