@@ -192,6 +192,24 @@ def test_an_address_opens_at_its_section(browser, site, width):
         assert faults == []
 
 
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_a_framework_is_chosen_for_both_classes(browser, site, edition):
+    with opened(browser, site.as_uri()) as (tab, faults):
+        tab.goto(f"{site.as_uri()}/{edition}/frameworks.html")
+        for name, base in {
+            "Paddle": "nn.Layer",
+            "MXNet": "nn.Block",
+            "PyTorch": "nn.Module",
+        }.items():
+            tab.locator(".sd-tab-set").first.get_by_text(name, exact=True).click()
+            shown = [code.inner_text() for code in tab.locator(".sd-tab-set pre:visible").all()]
+            heads = [text.partition("\n")[0] for text in shown]
+            assert heads == [
+                f"class {c}({base}):" for c in ("PositionalEncoding", "MultiHeadAttention")
+            ]
+        assert faults == []
+
+
 def search(browser, base, edition, words):
     """The addresses of the pages that a search finds."""
     with opened(browser, base) as (tab, faults):

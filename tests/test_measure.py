@@ -13,7 +13,8 @@ from tools.notebooks import ROOT
 
 def test_each_stored_file_can_be_made_anew_by_its_name():
     files = {path.stem for path in (ROOT / "chapters" / "data").glob("*.json")}
-    assert files == set(measure.STORED) and "encoder" in files
+    files.remove("frameworks")  # which the runs of the frameworks' tests store
+    assert files == set(measure.STORED)
 
 
 def test_a_pre_norm_block_normalizes_what_goes_into_each_part():

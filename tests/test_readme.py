@@ -4,7 +4,7 @@ import contextlib
 import io
 import re
 
-from tools.notebooks import ROOT, editions, notebooks
+from tools.notebooks import ROOT, editions, label, notebooks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -39,5 +39,5 @@ def test_links_within_the_repository_lead_somewhere():
 
 def test_every_notebook_is_named():
     assert len(editions()) == 2
-    named = [path for path in notebooks("en") if f"(chapters/en/{path.name})" in README]
+    named = [path for path in notebooks("en") if f"({label(path)})" in README]
     assert len(named) >= 2 and named == notebooks("en")

@@ -151,7 +151,7 @@ def test_all_notebooks_are_run_but_those_of_other_frameworks(tmp_path, capsys, m
         (tmp_path / toc).write_text(text, encoding="utf-8")
     monkeypatch.setattr(run, "run", lambda path, root: (0.04, True))
     assert run.main([], tmp_path) == 0
-    left_out = "left out, it needs the environment of its framework"
+    left_out = "left out, for JAX has an environment of its own"
     assert capsys.readouterr().out.splitlines() == [
         "chapters/en/page.ipynb: 0.0 s, changed",
         "chapters/zh/page.ipynb: 0.0 s, changed",
@@ -161,6 +161,20 @@ def test_all_notebooks_are_run_but_those_of_other_frameworks(tmp_path, capsys, m
     jax = tmp_path / "chapters" / "en" / "frameworks" / "jax.ipynb"
     assert run.main([str(jax)], tmp_path) == 0
     assert capsys.readouterr().out == "chapters/en/frameworks/jax.ipynb: 0.0 s, changed\n"
+
+
+def test_a_notebook_without_its_framework_is_refused(tmp_path, capsys, monkeypatch):
+    path = write(tmp_path, "chapters/en/frameworks/mxnet.ipynb", a="1")
+    before = path.read_bytes()
+    find = run.importlib.util.find_spec
+    there = {"mxnet": None}
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: there.get(name, find("sys")))
+    assert run.main([str(path)], tmp_path) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("chapters/en/frameworks/mxnet.ipynb: MXNet is not installed here")
+    assert error.count("\n") == 1 and path.read_bytes() == before
+    there["mxnet"] = find("sys")
+    assert run.main([str(path)], tmp_path) == 0
 
 
 def test_a_missing_notebook_is_named(tmp_path, capsys):

@@ -246,6 +246,43 @@ def test_one_module_for_each_framework(tmp_path):
         save.generate(tmp_path)
 
 
+PREPARED = {
+    "a": "#@save\nimport numpy\n\nnumpy.bool = numpy.bool_  # gone from NumPy",
+    "b": "#@save\nfrom mxnet import np, npx\n\nnpx.set_np()",
+}
+
+
+def test_mxnet_may_prepare_its_import(tmp_path):
+    files = save.generate(make_book(tmp_path, {"frameworks/mxnet": PREPARED}))
+    lines = [ast.unparse(statement) for statement in body(files["d2l_local/mxnet.py"])]
+    prepared = ["import numpy", "numpy.bool = numpy.bool_"]
+    assert lines == [*prepared, "from mxnet import np, npx", "npx.set_np()"]
+
+
+@pytest.mark.parametrize("name", ["page", "frameworks/jax", "frameworks/mxnet"])
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("import numpy\nnumpy.int = numpy.int_", "line 3: only imports"),
+        ("from mxnet import npx\nnpx.reset_np()", "line 3: only imports"),
+        ("import numpy; numpy.bool = numpy.bool_", "line 2: "),
+        ("numpy.bool = numpy.bool_", "only imports|numpy is used but neither"),
+    ],
+)
+def test_no_other_preparation_is_saved(name, source, message, tmp_path):
+    make_book(tmp_path, {name: {"a": f"#@save\n{source}"}})
+    with pytest.raises(BookError, match=message):
+        save.generate(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["page", "frameworks/jax"])
+def test_no_other_framework_prepares_its_import(name, tmp_path):
+    for source in PREPARED.values():
+        make_book(tmp_path, {name: {"a": source}})
+        with pytest.raises(BookError, match="only imports"):
+            save.generate(tmp_path)
+
+
 def test_missing_or_broken_notebooks(tmp_path, capsys):
     make_book(tmp_path, {"page": {"a": DEF_F}})
     notebook = tmp_path / "chapters" / "en" / "page.ipynb"

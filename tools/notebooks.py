@@ -11,6 +11,13 @@ ROOT = Path(__file__).resolve().parents[1]
 EDITIONS = {"en": ROOT / "_toc.yml", "zh": ROOT / "chapters" / "zh" / "_toc.yml"}
 SETUP_ID = "setup"  # the id of the set-up cell, the same in every notebook
 PACKAGE = "d2l_local"
+FRAMEWORKS = {
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "paddle": "Paddle",
+    "mxnet": "MXNet",
+    "jax": "JAX",
+}
 
 
 class BookError(ValueError):

@@ -2,7 +2,8 @@
 
 Each is run as "restart and run all", cleaned of what differs between machines, and stamped:
 a test recomputes the stamp, so that code without its outputs is found. Without arguments, all
-notebooks of all editions are run.
+notebooks of all editions are run but those of other frameworks than PyTorch; name these, one
+framework at a time, to the Python of their environment (see .ci/frameworks).
 
 `--compare OLD NEW` compares the notebooks below two folders, for a run on another machine:
 texts must be equal, the numbers in figures may differ by 0.1 pt.
@@ -11,6 +12,7 @@ texts must be equal, the numbers in figures may differ by 0.1 pt.
 import argparse
 import ast
 import hashlib
+import importlib.util
 import os
 import re
 import sys
@@ -27,6 +29,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 from tools.compare import compare
 from tools.notebooks import (
+    FRAMEWORKS,
     PACKAGE,
     ROOT,
     SETUP_ID,
@@ -160,6 +163,11 @@ def is_text(node):
 def run(path, root=ROOT):
     """Run a notebook and store it if anything has changed: (seconds, changed or not)."""
     start = time.perf_counter()
+    if importlib.util.find_spec(framework(path)) is None:
+        raise BookError(
+            f"{label(path, root)}: {FRAMEWORKS[framework(path)]} is not installed here;"
+            " .ci/frameworks makes an environment that has it"
+        )
     notebook = read(path, root)
     before = path.read_bytes()
     execute(notebook, path, root)
@@ -182,7 +190,8 @@ def run_all(paths, root):
             state = "changed" if changed else "unchanged"
             print(f"{label(path, root)}: {seconds:.1f} s, {state}", flush=True)
     for path in left_out:
-        print(f"{label(path, root)}: left out, it needs the environment of its framework")
+        name = FRAMEWORKS[framework(path)]
+        print(f"{label(path, root)}: left out, for {name} has an environment of its own")
 
 
 def main(argv=None, root=ROOT):

@@ -2,7 +2,8 @@
 
 A code cell whose first line is `#@save` is saved whole. Such a cell holds only imports,
 functions, classes and UPPER_CASE constants; what cannot be saved exactly as it stands is
-refused. The notebooks are those of the English edition.
+refused. Only MXNet has two statements more (PREPARATIONS). The notebooks are those of the
+English edition.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.notebooks import (
+    FRAMEWORKS,
     PACKAGE,
     ROOT,
     BookError,
@@ -36,13 +38,9 @@ FIRST = "toolbox"  # an appendix whose helpers the other notebooks use
 MARK = "#@save"
 LIKE_THE_MARK = re.compile(r"#\s*@\s*save", re.IGNORECASE)
 CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
-FRAMEWORKS = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "paddle": "Paddle",
-    "mxnet": "MXNet",
-    "jax": "JAX",
-}
+# What a framework needs at its import and a saved cell may hold, word for word: MXNet asks NumPy
+# for a name that NumPy 1.24 dropped, and has arrays like NumPy's only after `set_np`.
+PREPARATIONS = {"mxnet": {"numpy.bool = numpy.bool_", "npx.set_np()"}}
 # What a module has without defining it
 GIVEN = {*dir(builtins), "__name__", "__doc__", "__file__", "__package__", "__spec__"}
 
@@ -110,15 +108,19 @@ class Module:
     computed: set = field(default_factory=set)  # what its function __getattr__ knows
 
     def add(self, cell):
-        check_statements(cell)
+        others = [statement for statement in cell.tree.body if not self.prepares(statement)]
+        check_statements(cell, others)
         check_imports(cell)
-        check_calls(cell)
-        for statement in cell.tree.body:
+        check_calls(cell, others)
+        for statement in others:
             self.define(statement, cell)
         self.check_names(cell)
         text = self.text(cell)
         if text:
             self.blocks.append(f"# %% {cell.origin}\n{text}\n")
+
+    def prepares(self, statement):
+        return ast.unparse(statement) in PREPARATIONS.get(self.name, ())
 
     def define(self, statement, cell):
         for name, imported, public in definitions(statement):
@@ -179,13 +181,14 @@ class Module:
         return "\n\n".join(["\n".join(head), *self.blocks])
 
 
-def check_statements(cell):
-    """Refuse a saved cell that holds anything but definitions, one on a line."""
+def check_statements(cell, others):
+    """Refuse a saved cell in which `others`, all but preparations, are anything but definitions,
+    or which has two statements on a line."""
     if not cell.tree.body:
         raise BookError(f"{cell.where}: there is nothing to save below {MARK}")
     end_of_last = 0
     for statement in cell.tree.body:
-        if not is_definition(statement):
+        if statement in others and not is_definition(statement):
             raise BookError(
                 f"{cell.where}, line {statement.lineno}: only imports (but no `*`), functions,"
                 " classes and UPPER_CASE constants can be saved"
@@ -209,9 +212,9 @@ def check_imports(cell):
             raise BookError(f"{where}: an import of the package d2l cannot be saved")
 
 
-def check_calls(cell):
+def check_calls(cell, statements):
     """Refuse what importing the module would call, except decorators."""
-    for node in run_on_import(cell.tree):
+    for node in run_on_import(ast.Module(statements, [])):
         if isinstance(node, ast.Call):
             raise BookError(
                 f"{cell.where}, line {node.lineno}: a call outside of a function cannot be saved"
