@@ -36,13 +36,6 @@ name = "{name}"
 # output_kb = 1000
 # file_mb = 20
 """
-NBGRADER = """\
-# Read by nbgrader's form for grading by hand.
-c = get_config()
-c.CourseDirectory.course_id = "course"
-c.CourseDirectory.root = {root!r}
-c.HTMLExporter.sanitize_html = True  # no script of a student's runs in your browser
-"""
 
 
 @dataclass(frozen=True)
@@ -122,8 +115,6 @@ def new(folder, roster):
     descriptor = os.open(folder / "secret.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_hex(32) + "\n")
-    root = os.fspath(folder)
-    (folder / "nbgrader_config.py").write_text(NBGRADER.format(root=root), encoding="utf-8")
     return load(folder)
 
 

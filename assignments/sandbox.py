@@ -164,6 +164,7 @@ class Container:
 
     def __init__(self, limits, private=(), program="docker"):
         self.limits, self.program, self.names = limits, program, {}
+        self.told = f"a container of {program}: no network, no files of this computer"
 
     @classmethod
     def problem(cls, program):
