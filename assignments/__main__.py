@@ -14,14 +14,16 @@ import argparse
 import shutil
 import sys
 
-from assignments import benchmark, form, gradebook, grade, intake, sandbox
+from assignments import benchmark, form, grade, gradebook, intake, sandbox
 from assignments import course as courses
 from tools.notebooks import BookError
 
 
 def parser():
     style = argparse.RawDescriptionHelpFormatter
-    main = argparse.ArgumentParser("python -m assignments", description=__doc__, formatter_class=style)
+    main = argparse.ArgumentParser(
+        "python -m assignments", description=__doc__, formatter_class=style
+    )
     steps = main.add_subparsers(dest="step", required=True, metavar="STEP")
     for name in ("new", "release", "collect", "grade", "form", "feedback", "export"):
         step = steps.add_parser(name)

@@ -158,22 +158,32 @@ def refuse_unknown(path, held, known):
         raise BookError(f"{path}: {unknown[0]} is no setting; there are {', '.join(known)}")
 
 
-def read_text(path):
-    """A text file as spreadsheets of any country write it."""
-    content = path.read_bytes()
-    for encoding in ("utf-8-sig", "gb18030"):
+def decode(content):
+    """The text of a file, as programs of any country save it; raises ValueError with a few words."""
+    if not content.strip(b"\0 \t\r\n"):
+        raise ValueError("is empty")
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encodings = ("utf-16",)
+    elif b"\0" in content[:4]:
+        encodings = ("utf-16-le" if content[1:2] == b"\0" else "utf-16-be",)
+    else:
+        encodings = ("utf-8-sig", "gb18030")
+    for encoding in encodings:
         try:
-            return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else encoding)
+            return content.decode(encoding)
         except UnicodeDecodeError:
             continue
-    raise BookError(f"{path}: neither UTF-8, UTF-16 nor GBK")
+    raise ValueError("is not text")
 
 
 def read_roster(path):
     """{id: Student} from a CSV file whose first line names at least the column `id`."""
     if not path.is_file():
         raise BookError(f"{path}: there is no such file")
-    lines = read_text(path).splitlines()
+    try:
+        lines = decode(path.read_bytes()).splitlines()
+    except ValueError as error:
+        raise BookError(f"{path} {error}") from None
     delimiter = max(",;\t", key=lines[0].count) if lines else ","
     rows = csv.DictReader(lines, delimiter=delimiter)
     if "id" not in (rows.fieldnames or []):

@@ -29,7 +29,6 @@ MOST = 20_000  # files in one zip
 DEEPEST = 3  # zips within zips
 JUNK = re.compile(r"__MACOSX|\.DS_Store|\._.*|\.ipynb_checkpoints|Thumbs\.db|desktop\.ini", re.I)
 MARK = re.compile(r"^[ \t]*(?:#|<!--)[ \t]*exercise:[ \t]*([\w-]+)[^\n]*$", re.M)
-ENCODINGS = ("utf-8-sig", "gb18030")
 INFO = "intake.json"  # beside the rebuilt notebook: what the intake says of it
 
 
@@ -155,27 +154,9 @@ class Cell:
     attachments: dict = field(default_factory=dict)
 
 
-def decode(content):
-    """The text of a notebook file; raises ValueError with a few words why not."""
-    if not content.strip(b"\0 \t\r\n"):
-        raise ValueError("is empty")
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encodings = ("utf-16",)
-    elif b"\0" in content[:4]:
-        encodings = ("utf-16-le" if content[1:2] == b"\0" else "utf-16-be",)
-    else:
-        encodings = ENCODINGS
-    for encoding in encodings:
-        try:
-            return content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    raise ValueError("is not text")
-
-
 def read_cells(content):
     """The cells of a notebook of any version; raises ValueError with a few words why not."""
-    text = decode(content)
+    text = courses.decode(content)
     try:
         held = json.loads(text)
     except (ValueError, RecursionError):
@@ -238,7 +219,9 @@ class Skeleton:
         first, *others = self.notebooks.values()
         for other in others:
             if [shape(cell) for cell in other.cells] != [shape(cell) for cell in first.cells]:
-                raise BookError("the released notebooks do not have the same cells in each language")
+                raise BookError(
+                    "the released notebooks do not have the same cells in each language"
+                )
         self.ids = [grade_id(cell) for cell in first.cells]
         self.slots = {
             grade_id(cell): place
@@ -406,10 +389,11 @@ def part(cell, question, coded):
         pointer = f"# exercise: {question}\n# answered in the cell of {coded[0]}"
         return Cell("code", cell.source if first else pointer)
     pieces = list(MARK.finditer(cell.source))
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+    for number, piece in enumerate(pieces):
         if piece[1] == question and len(pieces) > 1:
-            text = cell.source[piece.start() : following.start() if following else None]
-            return Cell("markdown", text.strip(), question, cell.attachments)
+            ends = [*(following.start() for following in pieces[number + 1 :]), None]
+            text = cell.source[piece.start() : ends[0]].strip()
+            return Cell("markdown", text, question, cell.attachments)
     return Cell("markdown", cell.source, question, cell.attachments)
 
 
@@ -504,7 +488,7 @@ def assemble(course, student, skeleton):
             works[work.edition] = work
             times.append(path.stat().st_mtime)
     if not works:
-        return None, notes or ["nothing handed in"]
+        return None, notes
     work = merge(list(works.values()), skeleton)
     info = {
         "edition": work.edition,
@@ -553,4 +537,4 @@ def line(info, notes, skeleton, course):
         said.append(f"{len(info['answered'])} of {len(skeleton.slots)} answers, {info['edition']}")
         if course.due and info["time"] > course.due.timestamp():
             said.append("late")
-    return "; ".join(said + notes)
+    return "; ".join(said + notes) or "nothing handed in"
