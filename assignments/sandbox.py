@@ -18,7 +18,6 @@ import sys
 import sysconfig
 import tempfile
 import threading
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,20 +261,21 @@ class Student:
 
     def __init__(self, walls):
         self.walls, self.printed, self.flooded = walls, 0, False
+        self.number = 0  # of the last request, which its reply must bear
+        self.first_words = ""  # of what it prints, to explain why it does not start
         self.replies = queue.Queue()
         self.process = walls.start()
-        for task in (self.read_replies, self.read_printed):
-            threading.Thread(target=task, daemon=True).start()
+        tasks = (self.read_replies, self.read_printed)
+        self.readers = [threading.Thread(target=task, daemon=True) for task in tasks]
+        for reader in self.readers:
+            reader.start()
         try:
-            if self.receive(STARTUP) != {"ready": True}:
-                raise Lost("noise")
+            self.receive(STARTUP)
         except Lost as lost:
             self.close()
             raise BookError(
                 f"Python does not start behind the wall ({lost.reason}): {self.first_words}"
             ) from None
-
-    first_words = ""
 
     def read_replies(self):
         while line := self.process.stdout.readline(REPLY):
@@ -303,26 +303,30 @@ class Student:
             reply = json.loads(line)
         except (ValueError, RecursionError):
             raise Lost("noise") from None
-        if not isinstance(reply, dict):
+        if not isinstance(reply, dict) or reply.pop("number", None) != self.number:
             raise Lost("noise")
         return reply
 
     def request(self, message, seconds):
-        """Send one request; the reply, and the seconds it took. Raises Lost."""
-        begin = time.monotonic()
+        """Send one request; the reply. Raises Lost."""
+        self.number += 1
+        message = message | {"number": self.number}
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
             raise Lost("flood" if self.flooded else "ended") from None
-        reply = self.receive(seconds)
-        return reply, time.monotonic() - begin
+        return self.receive(seconds)
 
     def close(self):
         self.walls.stop(self.process)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            try:
-                stream.close()
-            except OSError:
-                continue
         self.process.wait()
+        for reader in self.readers:  # they end where the pipes end
+            reader.join(timeout=10)
+        if not any(reader.is_alive() for reader in self.readers):
+            self.process.stdout.close()
+            self.process.stderr.close()
+        try:
+            self.process.stdin.close()
+        except OSError:  # what it never read
+            pass

@@ -134,8 +134,8 @@ def main():
     os.dup2(nothing, 0)
     os.dup2(2, 1)
 
-    def reply(message):
-        replies.write(json.dumps(message).encode() + b"\n")
+    def reply(message, number=0):
+        replies.write(json.dumps(message | {"number": number}).encode() + b"\n")
         replies.flush()
 
     set_limits(memory, file_size, seconds)
@@ -146,9 +146,10 @@ def main():
     for line in requests:
         request = json.loads(line)
         if "cell" in request:
-            reply(run(shell, request["cell"]))
+            made = run(shell, request["cell"])
         else:
-            reply(call(shell, request["name"], request["driver"], request["inputs"]))
+            made = call(shell, request["name"], request["driver"], request["inputs"])
+        reply(made, request["number"])
 
 
 if __name__ == "__main__":
