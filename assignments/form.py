@@ -5,16 +5,40 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bleach
+
 from assignments.course import ASSIGNMENT
-from tools.notebooks import BookError
+from tools.notebooks import ROOT, BookError
 
 SETTINGS = """\
 # Read by nbgrader's form; written anew whenever it starts.
 c = get_config()
 c.CourseDirectory.course_id = "course"
 c.CourseDirectory.root = {root!r}
-c.HTMLExporter.sanitize_html = True  # no script of a student's runs in your browser
+# its button "autograde" would run students' code without walls: it finds nothing there
+c.CourseDirectory.submitted_directory = "nothing-that-nbgrader-runs"
+# no script of a student's runs in your browser: the form's templates know no other place for it
+from assignments.form import clean
+c.HTMLExporter.filters = {{"strip_files_prefix": clean}}
 """
+
+TAGS = "p br hr h1 h2 h3 h4 h5 h6 table thead tbody tr th td pre div span img sub sup del".split()
+
+
+def clean(text):
+    """HTML made from a student's Markdown, without what could run or call elsewhere."""
+    return bleach.clean(
+        text,
+        tags={*bleach.ALLOWED_TAGS, *TAGS},
+        attributes={"*": ["class"], "a": ["href", "title"], "img": picture},
+        protocols={"http", "https", "mailto", "data"},
+    )
+
+
+def picture(tag, name, value):
+    return name == "alt" or (
+        name == "src" and value.startswith(("data:image/png", "data:image/jp"))
+    )
 
 
 def command(course, *options):
@@ -33,7 +57,7 @@ def command(course, *options):
 
 def environment():
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return os.environ | {"PATH": path}
+    return os.environ | {"PATH": path, "PYTHONPATH": os.fspath(ROOT)}
 
 
 def serve(course):

@@ -61,12 +61,17 @@ td, th {{ text-align: left; vertical-align: top; padding: .3em 1em .3em 0 }}</st
 
 
 @contextmanager
-def opened(course):
-    """The grade book of a course, which knows the assignment, its questions and the roster."""
+def opened(course, create=False):
+    """The grade book of a course, which knows the assignment, its questions and the roster.
+
+    Raises BookError if there is none and it is not to be made.
+    """
     # a new book asks the program alembic, which stands beside this Python
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     path = course.folder / "gradebook.db"
     new = not path.exists()
+    if new and not create:
+        raise BookError("nothing is graded yet; run python -m assignments grade first")
     with Gradebook(f"sqlite:///{path.as_posix()}", "course") as book:
         due = {"duedate": naive(course.due)} if course.due else {}
         if new:
@@ -111,7 +116,7 @@ def information(course, student):
 
 def store(course, results):
     """Write {student: {question: Result}}; marks and comments given by hand stay."""
-    with opened(course) as book:
+    with opened(course, create=True) as book:
         for student, its_results in results.items():
             info = information(course, student)
             texts = write_autograded(course, student, its_results, info["edition"])
@@ -189,10 +194,7 @@ def number(score):
 def feedback(course, say=print):
     """One page of HTML for each student, in the language of the work: scores and sentences."""
     with opened(course) as book:
-        students = graded_students(course, book)
-        if not students:
-            raise BookError("nothing is graded yet; run python -m assignments grade first")
-        for student in students:
+        for student in graded_students(course, book):
             path = course.path("feedback", student, f"{ASSIGNMENT}.html")
             path.write_text(page(course, student, marks(book, student)), encoding="utf-8")
             say(f"{student}: {path.relative_to(course.folder).as_posix()}")
