@@ -475,7 +475,7 @@ def cost_cases(rng):
     one_head = [[size(9, 30), size(5, 16), 1, size(2, 6)] for _ in range(3)]
     heads = [[size(9, 30), h * size(2, 6), h, size(2, 6)] for h in (2, 3, size(4, 6))]
     deep = [[n, 8, 2, w] for n, w in ((size(12, 20), 2), (size(20, 40), 3), (21, 6), (22, 6))]
-    edge = [[2, 4, 2, 1], [size(3, 9), 4, 1, 1], [1, 4, 1, 3], [7, 4, 1, 9], [size(9, 14), 4, 2, 3]]
+    edge = [[2, 4, 2, 1], [size(3, 9), 4, 1, 1], [1, 4, 1, 3], [7, 4, 1, 9], [size(9, 14), 4, 2, 2]]
     cost, depth = count_fault(0), count_fault(1)
     return [
         calls(
@@ -620,20 +620,24 @@ def layer_cases(rng):
     def grows(d, old, new):
         third = new + size(2, old)
         long = normal(2, third, d)
-        return [["extend", new], ["table"], ["extend", third], ["table"], ["forward", long]]
+        return [
+            *(["extend", new], ["parameters"], ["table"]),
+            *(["extend", third], ["table"], ["forward", long]),
+        ]
 
     def learns(d, old, new):
+        first = normal(2, old, d)
         step = ["learn", normal(2, new, d), normal(2, new, d), 0.1]
-        return [["extend", new], ["parameters"], step, step]
+        return [["extend", new], ["parameters"], step, step, ["forward", first]]
 
     def refuses(d, old, new):
-        wrong = [["refuse", "forward", normal(1, new + 1, d)], ["refuse", "extend", old]]
-        wrong += [["refuse", "extend", new], ["refuse", "forward", normal(1, 3, 1)]]
-        return [["extend", new], *wrong, ["parameters"], ["forward", normal(1, old, d)]]
+        wrong = [["refuse", "forward", normal(2, new + 1, d)], ["refuse", "extend", old]]
+        wrong += [["refuse", "extend", new], ["refuse", "forward", normal(2, 3, 1)]]
+        return [["extend", new], *wrong, ["parameters"], ["forward", normal(2, old, d)]]
 
     def moves(d, old, new):
-        look = ["forward", normal(1, old, d)]
-        return [["double"], ["extend", new], ["type"], look, ["reload", new], look]
+        look = ["forward", normal(2, old, d)]
+        return [["double"], ["extend", new], ["type"], ["parameters"], look, ["reload", new], look]
 
     hints = [
         both(
