@@ -68,7 +68,9 @@ def plain(value):
     return value
 '''
 
-CALL = PLAIN + '''
+CALL = (
+    PLAIN
+    + '''
 
 def drive(answer, inputs):
     """Call the function once for each trial; give back its results and its arguments."""
@@ -78,8 +80,11 @@ def drive(answer, inputs):
         outputs.append({"result": plain(answer(*given)), "after": plain(given)})
     return outputs
 '''
+)
 
-LAYER = PLAIN + '''
+LAYER = (
+    PLAIN
+    + '''
 
 def drive(answer, inputs):
     """Make a layer for each trial, put a table into it, and take the steps of the trial."""
@@ -137,6 +142,7 @@ STEPS = {
     "parameters": parameters,
 }
 '''
+)
 
 # ---- how results are compared ----------------------------------------------------------------
 
@@ -399,7 +405,7 @@ def table_cases(rng):
     base = lambda: round(float(rng.uniform(20, 900)), 2)  # noqa: E731
     even = [[size(3, 5), d, base(), size(2, 40)] for d in (4, 6, 2 * size(4, 6))]
     odd = [[size(3, 5), d, base(), size(2, 40)] for d in (1, 5, 2 * size(3, 6) + 1)]
-    far = [[4, 6, base(), sign * size(1_000_000, 4_000_000)] for sign in (1, 1, -1)]
+    far = [[4, 6, base(), sign * size(1_000_000, 2_000_000)] for sign in (1, 1, -1)]
     hints = [
         both(
             "Cosines fill the left half and sines the right half, each from the slowest column to "
