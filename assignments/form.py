@@ -50,6 +50,8 @@ def command(course, *options):
     return [
         *(sys.executable, "-m", "jupyter_server"),
         f"--ServerApp.root_dir={course.folder}",
+        # the form's own pages would leave the path of the login to the browser, and lose it
+        "--IdentityProvider.cookie_options=path=/",
         f"--ServerApp.default_url=/formgrader/gradebook/{ASSIGNMENT}/{ASSIGNMENT}",
         *options,
     ]

@@ -258,14 +258,24 @@ def grade(course, walls, again=False, say=print):
     todo = [name for name in students if not results.get(name)]
     if len(todo) < len(students):
         say(f"{len(students) - len(todo)} of {len(students)} are graded already")
-    with ThreadPoolExecutor(course.workers) as pool:
+    pool = ThreadPoolExecutor(course.workers)
+    try:
         running = {pool.submit(grade_one, course, s, bones, cases, walls): s for s in todo}
         for number, done in enumerate(as_completed(running), 1):
             student = running[done]
-            results[student] = done.result()
-            say(f"[{number}/{len(todo)}] {student}: {summary(results[student], cases)}")
-    say(f"writing {len(students)} into the grade book")
-    gradebook.store(course, {name: results[name] for name in students})
+            try:
+                results[student] = done.result()
+                said = summary(results[student], cases)
+            except BookError:  # Python does not start: so it goes for all
+                raise
+            except Exception as error:  # one student's file must never stop the class
+                results.pop(student, None)
+                said = f"could not be graded ({type(error).__name__}: {error})"
+            say(f"[{number}/{len(todo)}] {student}: {said}")
+    finally:  # after Ctrl-C too; what is graded is kept
+        pool.shutdown(cancel_futures=True)
+    say(f"writing {len(results)} into the grade book")
+    gradebook.store(course, results)
     return results
 
 

@@ -218,7 +218,12 @@ def page(course, student, held):
     rows.append((words["total"], f"{number(total)} / {number(most)}", ""))
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in info["notes"])
     student = course.roster[student]
-    name = f"{student.first_name} {student.last_name}".strip() or student.id
+    names = [student.first_name, student.last_name]
+    if any("\u4e00" <= letter <= "\u9fff" for letter in "".join(names)):
+        name = "".join(reversed(names))
+    else:
+        name = " ".join(names).strip()
+    name = name or student.id
     return PAGE.format(
         **words | {"title": html.escape(f"{course.name}: {words['title']}, {name}")},
         edition={"zh": "zh-CN"}.get(info["edition"], info["edition"]),

@@ -18,7 +18,7 @@ from bs4 import BeautifulSoup
 
 from assignments import __main__ as program
 from assignments import course as courses
-from assignments import form, gradebook
+from assignments import form, grade, gradebook
 from assignments.sandbox import Bubblewrap
 from tools import archive
 from tools.notebooks import ROOT, BookError
@@ -176,16 +176,18 @@ def work(edition, wrong=()):
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
-    """A course after collecting and grading; Ann and Bob give equal answers, Zhang none."""
+    """A course after collecting and grading; Ann and Li Na give equal answers, Zhang none."""
     problem = Bubblewrap.problem()
     if problem:
         pytest.skip(problem)
     tmp_path = tmp_path_factory.mktemp("taught")
-    (tmp_path / "roster.csv").write_text("id,last_name\nann,A\nbob,B\n张三,张\n", encoding="utf-8")
+    (tmp_path / "roster.csv").write_text(
+        "id,last_name\nann,A\n李 娜,李\n张三,张\n", encoding="utf-8"
+    )
     folder, box = tmp_path / "course", tmp_path / "box"
     box.mkdir()
     nbformat.write(work("en", ["q2"]), box / "ann.ipynb")
-    nbformat.write(work("zh", ["q2"]), box / "bob.ipynb")
+    nbformat.write(work("zh", ["q2"]), box / "李 娜 作业.ipynb")
     for step in (
         ["new", str(folder), str(tmp_path / "roster.csv")],
         ["release", str(folder)],
@@ -221,8 +223,8 @@ def by_hand(folder, student, question, points, comment=""):
 
 def test_equal_answers_in_either_language_score_equally(taught):
     rows = table(taught)
-    assert list(rows) == ["ann", "bob", "张三"]
-    for student in ("ann", "bob"):
+    assert list(rows) == ["ann", "李 娜", "张三"]
+    for student in ("ann", "李 娜"):
         row = rows[student]
         assert {name: float(row[name]) for name in CODED} == {
             question.id: 0 if question.id == "q2" else question.points
@@ -239,23 +241,23 @@ def test_the_grade_book_knows_one_notebook(taught):
         (notebook,) = assignment.notebooks
         assert (assignment.name, notebook.name) == ("attention", "attention")
         assert assignment.max_score == TOTAL and len(notebook.grade_cells) == len(COLUMNS)
-        assert {student.id for student in book.students} == {"ann", "bob", "张三"}
+        assert {student.id for student in book.students} == {"ann", "李 娜", "张三"}
 
 
 def test_marks_by_hand_reach_feedback_and_table(folder):
-    for student in ("ann", "bob"):
+    for student in ("ann", "李 娜"):
         for name, points in zip(CHECKS.FREE_TEXT, (7.5, 3), strict=True):
             by_hand(folder, student, name, points, f"Why <b>{name}</b>?")
     rows = table(folder)
-    assert float(rows["ann"]["total"]) == FULL - 10 + 10.5 == float(rows["bob"]["total"])
+    assert float(rows["ann"]["total"]) == FULL - 10 + 10.5 == float(rows["李 娜"]["total"])
     assert rows["ann"]["status"] == "complete"
     assert program.main(["feedback", str(folder)]) == 0
     pages = {path.parent.name: path for path in folder.glob("feedback/*/*.html")}
-    assert list(sorted(pages)) == ["ann", "bob"]
+    assert list(sorted(pages)) == ["ann", "李 娜"]
     texts = {name: path.read_text("utf-8") for name, path in pages.items()}
-    assert 'lang="en"' in texts["ann"] and 'lang="zh-CN"' in texts["bob"]
+    assert 'lang="en"' in texts["ann"] and 'lang="zh-CN"' in texts["李 娜"]
     assert "its cell raises RuntimeError: no idea" in texts["ann"]
-    assert "它所在的单元抛出 RuntimeError: no idea" in texts["bob"]
+    assert "它所在的单元抛出 RuntimeError: no idea" in texts["李 娜"]
     for text in texts.values():
         cells = [cell.text for cell in BeautifulSoup(text, "html.parser").find_all("td")]
         assert "7.5 / 10" in cells and f"{FULL + 0.5:g} / {TOTAL}" in cells
@@ -282,6 +284,16 @@ def test_late_work_is_graded_anew_and_marks_by_hand_stay(folder, tmp_path, capsy
     assert program.main(["grade", str(folder)]) == 0
     assert "2 of 2 are graded already" in capsys.readouterr().out
     assert table(folder)["ann"] == row  # what is graded again and again stays the same
+
+
+def test_one_submission_that_cannot_be_graded_stops_nobody(folder, capsys, monkeypatch):
+    (folder / "submitted" / "ann" / "attention" / "attention.ipynb").write_text("{")
+    results = {name: grade.Result(1, {}) for name in CODED}
+    monkeypatch.setattr(grade, "grade_cells", lambda *rest: results)
+    shutil.rmtree(folder / "graded")
+    assert program.main(["grade", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "ann: could not be graded" in said and "李 娜: " in said and "writing 1 into" in said
 
 
 def test_an_untouched_text_needs_no_hand(folder, tmp_path):
@@ -366,8 +378,10 @@ def ask(url, data=None):
         return reply.read().decode()
 
 
-@pytest.fixture
-def server(folder):
+@pytest.fixture(scope="module")
+def served(taught, tmp_path_factory):
+    """(folder of a course, address of its form): as the command starts it, without a browser."""
+    folder = shutil.copytree(taught, tmp_path_factory.mktemp("served") / "course")
     course = courses.load(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -385,13 +399,25 @@ def server(folder):
             except OSError:
                 assert process.poll() is None, (folder / "log").read_text()
                 time.sleep(0.1)
-        yield address
+        yield folder, address
     finally:
         process.terminate()
         process.wait(30)
 
 
-def test_the_form_shows_the_work_and_stores_points(folder, server):
+def test_the_form_lets_the_teacher_in(served):
+    """The address that opens in the browser brings a login which the form's requests carry."""
+    _, server = served
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    page = browser.open(f"{server}/?token=t", timeout=30)
+    assert page.url.split("?")[0] == f"{server}/formgrader/gradebook/attention/attention"
+    path = "formgrader/api/submitted_notebooks/attention/attention"
+    with browser.open(f"{server}/{path}", timeout=30) as reply:
+        assert len(json.load(reply)) == 2
+
+
+def test_the_form_shows_the_work_and_stores_points(served):
+    folder, server = served
     api = f"{server}/formgrader/api"
     found = json.loads(ask(f"{api}/submitted_notebooks/attention/attention"))
     (ann,) = [entry for entry in found if entry["student"] == "ann"]
