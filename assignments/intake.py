@@ -94,10 +94,7 @@ def open_zips(file, depth=0):
         name = member_name(entry)
         if entry.is_dir() or any(JUNK.fullmatch(part) for part in name.split("/")):
             continue
-        try:
-            time = datetime(*entry.date_time).timestamp()
-        except (ValueError, OverflowError, OSError):
-            time = file.time
+        time = member_time(entry) or file.time
         try:
             with archive.open(entry) as member:
                 content = member.read(LARGEST + 1)
@@ -108,6 +105,16 @@ def open_zips(file, depth=0):
             yield File(folder + name, time, problem=f"larger than {LARGEST // 10**6} MB")
             continue
         yield from open_zips(File(folder + name, time, content), depth + 1)
+
+
+def member_time(entry):
+    """When a file in a zip was changed, in seconds; None if the zip does not say."""
+    if entry.date_time[0] <= 1980:  # what stands there where no time is known
+        return None
+    try:
+        return datetime(*entry.date_time).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def member_name(entry):

@@ -25,6 +25,7 @@ from pathlib import Path
 from tools.notebooks import BookError
 
 PROGRAM = Path(__file__).with_name("student.py")
+PRELOAD = ("torch",)  # what most answers import: loaded before the clock of the first cell starts
 IMAGE = "attention-grader"  # what the container recipe is built as
 STARTUP = 120  # seconds in which Python and torch must be loaded, on a slow machine too
 REPLY = 32 * 2**20  # bytes of one reply: no answer needs more
@@ -43,7 +44,8 @@ class Limits:
     file_mb: int = 20
 
     def arguments(self):
-        return [str(self.memory_mib * 2**20), str(self.file_mb * 10**6), str(self.seconds)]
+        numbers = (self.memory_mib * 2**20, self.file_mb * 10**6, self.seconds)
+        return [*map(str, numbers), *PRELOAD]
 
 
 class Lost(Exception):

@@ -17,8 +17,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 from assignments import __main__ as program
+from assignments import benchmark, form, grade, gradebook
 from assignments import course as courses
-from assignments import form, grade, gradebook
 from assignments.sandbox import Bubblewrap
 from tools import archive
 from tools.notebooks import ROOT, BookError
@@ -338,6 +338,18 @@ def test_book_zip_and_package_hold_nothing_of_the_assignment():
     settings = (ROOT / "_config.yml").read_text("utf-8")
     assert "only_build_toc_files: true" in settings
     assert re.search(r"exclude_patterns: \[.*\bassignments\b", settings)
+
+
+def test_the_benchmark_tells_rate_and_memory(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "STUDENTS", 2)
+    monkeypatch.setattr(benchmark, "LEAST", 10**9)
+    assert program.main(["benchmark", "--no-isolation"]) == 1  # too slow for so high a bar
+    said = capsys.readouterr().out
+    assert re.search(
+        r"2 submissions with 2 workers: .*: \d+ a minute; peak memory .* \d+ MiB", said
+    )
+    scores = re.findall(r"together (\d+)", said)
+    assert sorted(map(int, scores))[-1] == FULL and len(scores) == 2 and len(set(scores)) == 2
 
 
 # --- nbgrader's form

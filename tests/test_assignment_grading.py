@@ -31,6 +31,12 @@ def behind(tmp_path_factory):
     return walls("bubblewrap", LIMITS, [ROOT])
 
 
+@pytest.fixture
+def light(monkeypatch):
+    """Processes that start at once, without torch."""
+    monkeypatch.setattr(sandbox, "PRELOAD", ())
+
+
 # --- Tiny questions: double a number, twice
 
 
@@ -90,11 +96,6 @@ TRICKS = {
     "raises": ("def f_raises(x): raise ValueError('a\\nb')", 0, "raises ValueError: a."),
     "long": ("def f_long(x): raise KeyError('y' * 10**6)", 0, "KeyError: 'yyyy"),
     "half": ("def f_half(x): return max(2 * x, 0.0)", 2, "Not twice as much."),
-    "tensor": (
-        "import torch\ndef f_tensor(x): return torch.tensor(2 * x)",
-        0,
-        "returned a Tensor",
-    ),
     "nan": ("def f_nan(x): return float('nan')", 0, "Not twice"),
     "equal": (
         """
@@ -109,8 +110,8 @@ TRICKS = {
     ),
     "rebound": (
         """
-        import torch, numpy, math, builtins
-        torch.allclose = torch.equal = numpy.allclose = math.isclose = lambda *a, **k: True
+        import math, builtins
+        math.isclose = lambda *a, **k: True
         builtins.abs = lambda x: 0
         def f_rebound(x): return x
         """,
@@ -185,10 +186,43 @@ TRICKS = {
 }
 
 
-def test_what_each_trick_earns(behind):
-    earned = run({name: cell for name, (cell, _, _) in TRICKS.items()}, behind)
-    assert list(earned) == list(TRICKS)
-    for name, (_, points, words) in TRICKS.items():
+WITH_TORCH = {
+    "tensor": (
+        "import torch\ndef f_tensor(x): return torch.tensor(2 * x)",
+        0,
+        "returned a Tensor",
+    ),
+    "rebound": (
+        """
+        import torch, numpy
+        torch.allclose = torch.equal = torch.testing.assert_close = lambda *a, **k: True
+        numpy.allclose = numpy.array_equal = lambda *a, **k: True
+        def f_rebound(x): return x
+        """,
+        0,
+        "Not twice",
+    ),
+    "layer": (
+        """
+        import torch
+        def f_layer(x):
+            layer = torch.nn.Linear(1, 1, bias=False)
+            torch.nn.init.constant_(layer.weight, 2.0)
+            return layer(torch.full((3, 1), x)).mean().item()
+        """,
+        5,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("tricks", [TRICKS, WITH_TORCH], ids=["plain", "with torch"])
+def test_what_each_trick_earns(behind, tricks, request):
+    if tricks is TRICKS:  # many processes, which need no torch
+        request.getfixturevalue("light")
+    earned = run({name: cell for name, (cell, _, _) in tricks.items()}, behind)
+    assert list(earned) == list(tricks)
+    for name, (_, points, words) in tricks.items():
         assert earned[name][0] == points, (name, earned[name])
         assert words in earned[name][1] and len(earned[name][1]) < 300, (name, earned[name])
         assert earned[name][1].isprintable()
@@ -275,7 +309,7 @@ def test_what_students_code_can_reach(behind, tmp_path, monkeypatch):
     assert (found["own"], found["thread"], found["files"]) == ("3", "None", "OSError")
 
 
-def test_the_time_of_a_submission_is_limited(behind):
+def test_the_time_of_a_submission_is_limited(behind, light):
     tight = type(behind)(Limits(seconds=2, call_seconds=1))
     loops = {name: f"def f_{name}(x):\n    while True: pass" for name in "ab"}
     earned = run({**loops, "d": RIGHT.format("d")}, tight)
@@ -283,7 +317,7 @@ def test_the_time_of_a_submission_is_limited(behind):
     assert earned["d"] == (0, "The 2 s of this submission were used up before `f_d`.")
 
 
-def test_magics_and_shell_lines_cost_nothing(behind):
+def test_magics_and_shell_lines_cost_nothing(behind, light):
     import nbformat
 
     from assignments.intake import skeleton
@@ -432,7 +466,7 @@ if sys.argv[1] == "run":
 
 
 @unix
-def test_a_container_runs_and_is_ended(tmp_path, monkeypatch):
+def test_a_container_runs_and_is_ended(tmp_path, monkeypatch, light):
     """A stand-in for docker writes down what it is told, and starts the program."""
     log = tmp_path / "log"
     fake = tmp_path / "docker"
@@ -461,7 +495,7 @@ def test_the_container_holds_nothing_private():
         assert pin in recipe
 
 
-def test_without_walls_the_limits_still_hold():
+def test_without_walls_the_limits_still_hold(light):
     earned = run(
         {"a": RIGHT.format("a"), "b": "import os\ndef f_b(x): os._exit(1)"}, NoWalls(LIMITS)
     )

@@ -457,6 +457,24 @@ def test_the_newest_by_time_counts_and_earlier_attempts_stay(course, tmp_path):
     assert len(list(course.folder.glob("collected/*/*/*"))) == 4
 
 
+def test_times_within_zips_count_where_they_are_known(course, tmp_path):
+    def zipped(time, value):
+        held = io.BytesIO()
+        with zipfile.ZipFile(held, "w") as archive:
+            entry = zipfile.ZipInfo("ann/a.ipynb", time)
+            archive.writestr(entry, dump(answered(value=value)))
+        return held.getvalue()
+
+    box = tmp_path / "box"  # the first zip was written last
+    write(box / "1.zip", zipped((2024, 3, 1, 12, 0, 0), "'old'"), 1_900_000_000)
+    write(box / "2.zip", zipped((2024, 3, 2, 12, 0, 0), "'new'"), 1_800_000_000)
+    collect(course, box)
+    assert submitted(course, "ann")["q1"] == answer("q1", "'new'")
+    write(box / "3.zip", zipped((1980, 1, 1, 0, 0, 0), "'undated'"), 1_900_000_000)
+    collect(course, box)
+    assert submitted(course, "ann")["q1"] == answer("q1", "'undated'")
+
+
 def test_two_languages_make_one_work(course, tmp_path):
     box = tmp_path / "box"
     older = answered("zh", "'zh'", names=["q1", "q2", "q6"])
