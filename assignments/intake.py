@@ -306,9 +306,10 @@ def sort(cells, skeleton):
     for question in skeleton.slots:
         coded = question in skeleton.code
         found = code_cells(cells, question, skeleton) if coded else text_cells(cells, question)
-        if not found and not coded:
-            found = by_place(cells, question, skeleton)
         changed = [i for i in found if not skeleton.is_stub(question, cells[i].source)]
+        if not changed and not coded:
+            changed = by_place(cells, question, skeleton)
+            found = found + changed
         if not found:
             work.notes.append(f"{question}: its cell is missing")
         if not changed:
@@ -351,12 +352,16 @@ def text_cells(cells, question):
 
 
 def by_place(cells, question, skeleton):
-    """A text without mark and metadata: the cell after the one that stands before its answer."""
+    """A text without mark and metadata, or beside the cell that is meant for it: the first text
+    of the student's own between the question and the next released cell."""
     before = skeleton.slots[question] - 1
     places = [skeleton.places.get(squeeze(cell.source)) for cell in cells]
     at = [i for i, place in enumerate(places) if place == before]
-    if at and at[-1] + 1 < len(cells) and places[at[-1] + 1] is None:
-        return [at[-1] + 1]
+    for i in range(at[-1] + 1 if at else len(cells), len(cells)):
+        if places[i] not in (None, skeleton.slots[question]):
+            break
+        if cells[i].kind == "markdown" and not skeleton.is_stub(question, cells[i].source):
+            return [i]
     return []
 
 
@@ -375,7 +380,9 @@ def place_cells(cells, skeleton, work, taken, drop):
                 work.answers[question] = part(cell, question, coded)
             place = min(skeleton.slots[question] for question in taken[i])
             text_answer = None if coded else work.answers[taken[i][-1]]
-        elif i in drop or place is not None:
+        elif i in drop:
+            continue
+        elif place is not None:
             text_answer = None
         elif cell.kind == "code" and cell.source.strip():
             waiting.append(cell)

@@ -16,13 +16,13 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from test_editions import CHECKS
+from test_exercises import DETAILS, PYTHON
 
 from assignments import release
 from assignments.attention import checks
 from assignments.student import decode, encode
 from d2l_local import torch as d2l
-from tests.test_editions import CHECKS
-from tests.test_exercises import DETAILS, PYTHON
 from tools import notebooks
 
 LANGUAGES = ("en", "zh")

@@ -273,14 +273,14 @@ def window_cases(rng):
     size = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
     plain, later, wide, far = [], [], [], []
     for _ in range(3):
-        n = size(7, 9)
+        n = size(8, 9)  # the width is never a length: a wrong scale shows
         plain.append([*tokens(rng, size(2, 3), n, n, size(5, 7), size(2, 3)), size(2, 4)])
         n = size(3, 4)
-        later.append([*tokens(rng, 2, n, n + size(3, 5), size(5, 7), 2), size(2, 3)])
+        later.append([*tokens(rng, 2, n, n + size(3, 5), size(10, 12), 2), size(2, 3)])
         far.append([*far_tokens(rng, 2, 7, 7, 3), size(2, 4)])
     n = size(5, 7)
     for w in (1, 3, n, n + size(1, 9)):
-        wide.append([*tokens(rng, 2, n, n, 6, 2), w])
+        wide.append([*tokens(rng, 2, n, n, 8, 3), w])
     return [
         calls(
             3,
@@ -335,7 +335,7 @@ def span_trial(rng, spans, make=tokens, m=8):
     spans = [*spans, (int(rng.integers(1, 4)), int(rng.integers(5, m)))]
     starts, ends = np.array(rng.permutation(spans), dtype=np.int64).T.copy()
     sizes = (len(spans), int(rng.integers(3, 6)), m)
-    sizes = (*sizes, int(rng.integers(5, 8)), 3) if make is tokens else (*sizes, 3)
+    sizes = (*sizes, int(rng.integers(6, 8)), 2) if make is tokens else (*sizes, 3)
     return [*make(rng, *sizes), starts, ends]
 
 
