@@ -56,24 +56,29 @@ class Lost(Exception):
         self.reason = reason
 
 
-# Which system calls make a process: (AUDIT_ARCH, clone, clone3, others), from Linux's headers.
-MAKERS = {"x86_64": (0xC000003E, 56, 435, (57, 58)), "aarch64": (0xC00000B7, 220, 435, ())}
+# Numbers of system calls, from Linux's headers: (AUDIT_ARCH, clone, clone3, refused), where the
+# last are fork and vfork, and then unshare, shmget, memfd_create and memfd_secret: namespaces of
+# one's own, and memory that the limit on memory does not see.
+CALLS = {
+    "x86_64": (0xC000003E, 56, 435, (57, 58, 272, 29, 319, 447)),
+    "aarch64": (0xC00000B7, 220, 435, (97, 194, 279, 447)),
+}
 
 
-def no_new_process():
-    """A seccomp filter (classic BPF) that refuses new processes, not new threads.
+def seccomp_filter():
+    """A filter of system calls (classic BPF) that refuses new processes, not new threads.
 
     A limit on the number of processes does not bind root; this does. `clone3`, whose flags a
     filter cannot see, is answered "no such call", upon which the C library takes `clone`.
     """
-    arch, clone, clone3, others = MAKERS[platform.machine()]
+    arch, clone, clone3, refused = CALLS[platform.machine()]
     load, equal, has, give = 0x20, 0x15, 0x45, 0x06
     allow, kill, refuse, unknown = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
     code = [(load, 0, 0, 4), (equal, 1, 0, arch), (give, 0, 0, kill), (load, 0, 0, 0)]
-    if arch == MAKERS["x86_64"][0]:  # the x32 calls, which repeat all others
+    if arch == CALLS["x86_64"][0]:  # the x32 calls, which repeat all others
         code += [(0x35, 0, 1, 0x40000000), (give, 0, 0, refuse)]
     code += [(equal, 0, 1, clone3), (give, 0, 0, unknown)]
-    for number in others:
+    for number in refused:
         code += [(equal, 0, 1, number), (give, 0, 0, refuse)]
     code += [(equal, 0, 3, clone), (load, 0, 0, 16), (has, 1, 0, 0x10000), (give, 0, 0, refuse)]
     code += [(give, 0, 0, allow)]
@@ -83,7 +88,7 @@ def no_new_process():
 def python_folders():
     """The folders that the interpreter and its packages stand in, and /usr."""
     paths = (sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"))
-    folders = {Path(path).resolve() for path in paths} | {Path(sys.prefix)}
+    folders = {place for path in paths for place in (Path(path), Path(path).resolve())}
     return [Path("/usr"), *sorted(path for path in folders if not path.is_relative_to("/usr"))]
 
 
@@ -110,7 +115,7 @@ class Bubblewrap:
     @staticmethod
     def problem():
         """Why it cannot be used here, or None."""
-        if platform.machine() not in MAKERS or not shutil.which("bwrap"):
+        if platform.machine() not in CALLS or not shutil.which("bwrap"):
             return "there is no bubblewrap (Debian and Ubuntu: sudo apt-get install bubblewrap)"
         command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -148,7 +153,7 @@ class Bubblewrap:
 
     def start(self):
         with tempfile.TemporaryFile() as held:
-            held.write(no_new_process())
+            held.write(seccomp_filter())
             held.flush()
             held.seek(0)
             command = [*self.command(), "--seccomp", str(held.fileno()), "--"]
@@ -282,6 +287,9 @@ class Student:
     def read_replies(self):
         while line := self.process.stdout.readline(REPLY):
             self.replies.put(line)
+            if self.replies.qsize() > 3:  # more than was asked for
+                self.process.kill()
+                break
         self.replies.put(b"")
 
     def read_printed(self):

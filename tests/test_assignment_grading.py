@@ -182,6 +182,18 @@ TRICKS = {
         0,
         "writes where only the grader writes",
     ),
+    "stream": (
+        """
+        import os
+        def f_stream(x):
+            while True:
+                for number in range(3, 30):
+                    try: os.write(number, b"[]\\n" * 1000)
+                    except OSError: pass
+        """,
+        0,
+        "writes where only the grader writes",
+    ),
     "last": (RIGHT.format("last"), 5, ""),
 }
 
@@ -229,7 +241,7 @@ def test_what_each_trick_earns(behind, tricks, request):
 
 
 LOOK = """
-import importlib.util, os, pathlib, pkgutil, socket, subprocess, sys, threading
+import ctypes, importlib.util, os, pathlib, pkgutil, socket, subprocess, sys, threading
 
 def attempt(action):
     try: return repr(action())
@@ -262,6 +274,9 @@ def f_look(inputs):
         "network": attempt(lambda: socket.create_connection(("127.0.0.1", inputs["port"]), 2)),
         "abroad": attempt(lambda: socket.create_connection(("192.0.2.1", 80), 2)),
         "fork": attempt(os.fork),
+        "memfd": attempt(lambda: os.memfd_create("x")),
+        "unshare": ctypes.CDLL(None).unshare(0x10000000),
+        "shmget": ctypes.CDLL(None).shmget(0, 4096, 0o1600),
         "spawn": attempt(lambda: subprocess.run(["true"])),
         "book": attempt(lambda: __import__("d2l_local")),
         "checks": attempt(lambda: __import__("assignments.attention.checks")),
@@ -303,6 +318,7 @@ def test_what_students_code_can_reach(behind, tmp_path, monkeypatch):
     assert found["processes"] <= 3
     assert found["network"] == "ConnectionRefusedError" and found["abroad"] == "OSError"
     assert found["fork"] == found["spawn"] == "PermissionError"
+    assert found["memfd"] == "PermissionError" and found["unshare"] == found["shmget"] == -1
     assert found["book"] == found["checks"] == "ModuleNotFoundError"
     assert not any(found["paths"].values())
     assert set(found["write"].values()) == {"OSError"}
