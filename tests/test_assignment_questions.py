@@ -802,6 +802,15 @@ def test_visible_check_says_one_sentence(name, language):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+def test_visible_check_leaves_the_students_names_alone(name):
+    namespace = define(reference(name))
+    before = dict(namespace)
+    exec(cell(f"{name}-check", RELEASE), namespace)
+    assert set(namespace) - set(before) == {f"check_{name}"}
+    assert all(namespace[key] is value for key, value in before.items())
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_visible_check_teaches(name):
     """Three of four mistakes are seen by it, and each of its cases sees one first."""
     said = [
