@@ -140,6 +140,12 @@ def stub_below(notebook):
     notebook["cells"].insert(notebook["cells"].index(find(notebook, "q2")), stub)
 
 
+def bare_stub_below(notebook):
+    stub_below(notebook)
+    stub = notebook["cells"][notebook["cells"].index(find(notebook, "q2")) - 1]
+    stub.update(source="".join(stub["source"]).split("\n", 1)[1], metadata={})
+
+
 def draft_above(notebook):
     draft = copy.deepcopy(find(notebook, "q1"))
     draft["source"] = answer("q1", "'draft'")
@@ -225,6 +231,7 @@ HARMLESS = [
     without_checks,
     edited_checks,
     stub_below,
+    bare_stub_below,
     draft_above,
     trial_below,
     all_in_one,
