@@ -152,6 +152,13 @@ def draft_above(notebook):
     notebook["cells"].insert(1, draft)
 
 
+def draft_of_a_text(notebook):
+    """A draft of q7 stands right below q6, and is no part of it."""
+    draft = copy.deepcopy(find(notebook, "q7"))
+    draft["source"] = answer("q7", "'draft'")
+    notebook["cells"].insert(notebook["cells"].index(find(notebook, "q6")) + 1, draft)
+
+
 def trial_below(notebook):
     """A scratch cell that bears the mark, but does not define the answer."""
     trial = copy.deepcopy(find(notebook, "q1"))
@@ -233,6 +240,7 @@ HARMLESS = [
     stub_below,
     bare_stub_below,
     draft_above,
+    draft_of_a_text,
     trial_below,
     all_in_one,
     split_in_function,
@@ -255,7 +263,7 @@ def test_what_happens_to_notebooks_costs_no_answer(bones, damage):
     assert run(made, bones) == dict.fromkeys(NAMES, 1)
     assert set(work.answers) == {*NAMES, *TEXTS}
     for name in TEXTS:
-        assert "The text 1." in answers(made)[name]
+        assert "The text 1." in answers(made)[name] and "draft" not in answers(made)[name]
     ids = [intake.grade_id(cell) for cell in made.cells if intake.grade_id(cell)]
     assert ids == bones.ids  # each released cell is there, once, in order
     sources = {intake.grade_id(cell): cell.source for cell in made.cells}
@@ -287,9 +295,12 @@ def test_own_cells_keep_their_place(bones):
     helper = {"cell_type": "code", "metadata": {}, "source": "helper = 5", "outputs": []}
     notebook["cells"].insert(notebook["cells"].index(find(notebook, "q3")), helper)
     find(notebook, "setup")["source"] = "import cmath"
+    indented = {"cell_type": "code", "metadata": {}, "source": "    shown = 6", "outputs": []}
+    notebook["cells"].insert(notebook["cells"].index(find(notebook, "q1-check")) + 1, indented)
     made, _ = rebuilt(dump(notebook), bones)
     sources = [cell.source for cell in made.cells]
     assert sources.index("helper = 5") == sources.index(EXPECTED["q3"]) - 1
+    assert "    shown = 6" in sources and len(sources) == len(released()["cells"]) + 3
     assert sources.index("import cmath") < sources.index(EXPECTED["q1"])
 
 
