@@ -5,6 +5,7 @@ import io
 import json
 import os
 import zipfile
+from random import Random
 
 import nbformat
 import pytest
@@ -269,6 +270,48 @@ def test_what_happens_to_notebooks_costs_no_answer(bones, damage):
     sources = {intake.grade_id(cell): cell.source for cell in made.cells}
     for name in NAMES:
         assert sources[f"{name}-check"] == "".join(find(released(), f"{name}-check")["source"])
+
+
+def garble(notebook, random):
+    """Do some of what people and programs do to cells, at random."""
+    cells = notebook["cells"]
+    for _ in range(random.randrange(1, 30)):
+        i, j = random.randrange(len(cells)), random.randrange(len(cells))
+        cell, source = cells[i], "".join(cells[i]["source"])
+        at = random.randrange(len(source) + 1)
+        do = random.randrange(7)
+        if do == 0 and len(cells) > 1:
+            del cells[i]
+        elif do == 1:
+            cells.insert(j, copy.deepcopy(cell))
+        elif do == 2:
+            cells[i], cells[j] = cells[j], cells[i]
+        elif do == 3:
+            cell["cell_type"] = random.choice(["code", "markdown", "raw", "none"])
+        elif do == 4:
+            cell["metadata"] = random.choice([{}, [], cells[j]["metadata"]])
+        elif do == 5:
+            cell["source"] = source[:at]
+            cells.insert(i + 1, copy.deepcopy(cell) | {"source": source[at:]})
+        else:
+            cell["source"] = random.choice([source[at:], source + source, "", [source]])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_happens_the_skeleton_stands(bones, seed):
+    random = Random(seed)
+    for _ in range(40):
+        notebook = answered(random.choice(["en", "zh"]))
+        garble(notebook, random)
+        made, work = rebuilt(dump(notebook), bones)
+        ids = [intake.grade_id(cell) for cell in made.cells if intake.grade_id(cell)]
+        assert ids == bones.ids and set(work.answers) <= set(bones.slots)
+        checks = [c.source for c in made.cells if intake.grade_id(c).endswith("-check")]
+        assert checks == [
+            c.source
+            for c in bones.notebooks[work.edition].cells
+            if intake.grade_id(c).endswith("-check")
+        ]
 
 
 ENCODINGS = ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "gb18030"]
