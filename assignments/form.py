@@ -64,7 +64,10 @@ def environment():
 
 def serve(course):
     """Open the form in the browser, until Ctrl-C."""
-    started = command(course, "--ServerApp.open_browser=True")
+    options = ["--ServerApp.open_browser=True"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container, say
+        options.append("--allow-root")
+    started = command(course, *options)
     try:
         return subprocess.run(started, cwd=course.folder, env=environment()).returncode
     except KeyboardInterrupt:
