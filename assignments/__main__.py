@@ -120,4 +120,5 @@ STEPS = {
 }
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")  # a console that lacks a letter of some name
     sys.exit(main())

@@ -43,7 +43,12 @@ class File:
 
     @property
     def name(self):
-        return self.path.rsplit("/", 1)[-1]
+        return printable(self.path.rsplit("/", 1)[-1])
+
+
+def printable(name):
+    """A name that can be shown and written anywhere: no control characters, no broken letters."""
+    return "".join(letter if letter.isprintable() else "_" for letter in name)
 
 
 def find_files(source):
@@ -474,7 +479,7 @@ def keep(course, student, file):
     stamp = datetime.fromtimestamp(file.time).strftime("%Y%m%d-%H%M%S")
     digest = hashlib.sha256(file.content).hexdigest()[:12]
     name = "".join("_" if letter in courses.FORBIDDEN else letter for letter in file.name)
-    name = "".join(letter if letter.isprintable() else "_" for letter in name)[-100:].strip(". ")
+    name = name[-100:].strip(". ")
     path = course.path("collected", student, f"{stamp}-{digest}", name or "file")
     if not path.exists():
         path.write_bytes(file.content)
@@ -525,7 +530,7 @@ def collect(course, sources, say=print):
             label = file.path
             student = student_of(label, course.roster) or student_of(source.name, course.roster)
             if student is None:
-                strays.append(f"{label}: names no student of the roster (or several)")
+                strays.append(f"{printable(label)}: names no student of the roster (or several)")
             elif file.problem:
                 problems.setdefault(student, []).append(f"{file.name} {file.problem}")
             else:
@@ -551,4 +556,4 @@ def line(info, notes, skeleton, course):
         said.append(f"{len(info['answered'])} of {len(skeleton.slots)} answers, {info['edition']}")
         if course.due and info["time"] > course.due.timestamp():
             said.append("late")
-    return "; ".join(said + notes) or "nothing handed in"
+    return printable("; ".join(said + notes)) or "nothing handed in"

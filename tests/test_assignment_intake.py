@@ -493,6 +493,16 @@ def test_zips_of_all_kinds(course, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"course", "in", "roster.csv"}
 
 
+def test_names_cannot_write_lines_of_the_report(course, tmp_path):
+    names = ["ann/a\x1b[2K\nbob: 7 of 7.pdf", "who\nnobody: 7 of 7.ipynb", "bob/\x07.ipynb"]
+    content = make_zip([(name, dump(answered())) for name in names])
+    write(tmp_path / "work.zip", content)
+    lines, strays = collect(course, tmp_path / "work.zip")
+    assert lines["ann"] == lines["bob"] == ALL_EN and len(strays) == 1
+    assert all(line.isprintable() for line in [*lines.values(), *strays])
+    assert all(path.name.isprintable() for path in course.folder.glob("collected/*/*/*"))
+
+
 def test_names_in_a_zip_made_in_china(course, tmp_path):
     name = "张三/作业.ipynb".encode("gb18030").decode("cp437")
     held = io.BytesIO()
