@@ -44,6 +44,10 @@ SENTENCES = {
         "en": "`{name}` or its cell prints more than {kilobytes} kB.",
         "zh": "`{name}` 或它所在的单元打印的内容超过 {kilobytes} kB。",
     },
+    "huge": {
+        "en": "`{name}` returns far more than the question asks for.",
+        "zh": "`{name}` 返回的内容远远超出题目的要求。",
+    },
     "noise": {
         "en": "`{name}` or its cell writes where only the grader writes.",
         "zh": "`{name}` 或它所在的单元写入了评分程序专用的通道。",

@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).with_name("student.py")
 PRELOAD = ("torch",)  # what most answers import: loaded before the clock of the first cell starts
 IMAGE = "attention-grader"  # what the container recipe is built as
 STARTUP = 120  # seconds in which Python and torch must be loaded, on a slow machine too
-REPLY = 32 * 2**20  # bytes of one reply: no answer needs more
+REPLY = 2 * 2**20  # bytes of one reply: a hundred times what an answer needs
 PYTHON_OPTIONS = ("-I", "-B")  # no path, start-up file or setting of the user
 WORK = "/students-work"  # the student's folder behind the wall: empty, and gone afterwards
 
@@ -49,19 +49,27 @@ class Limits:
 
 
 class Lost(Exception):
-    """The student's process is gone; `reason` is one of late, ended, flood, noise."""
+    """The student's process is gone; `reason` is one of late, ended, flood, huge, noise."""
 
     def __init__(self, reason):
         super().__init__(reason)
         self.reason = reason
 
 
-# Numbers of system calls, from Linux's headers: (AUDIT_ARCH, clone, clone3, refused), where the
-# last are fork and vfork, and then unshare, shmget, memfd_create and memfd_secret: namespaces of
-# one's own, and memory that the limit on memory does not see.
+# Numbers of system calls, from Linux's headers: (AUDIT_ARCH, clone, clone3, refused). Refused are
+# fork, vfork, unshare, shmget, memfd_create, memfd_secret, io_uring_setup: new processes, own
+# namespaces, and memory that the limit on memory does not see; socket, add_key, request_key,
+# keyctl: families of sockets and rings of keys that no namespace holds; ptrace,
+# process_vm_readv, process_vm_writev, bpf, perf_event_open, userfaultfd: no answer needs them.
 CALLS = {
-    "x86_64": (0xC000003E, 56, 435, (57, 58, 272, 29, 319, 447)),
-    "aarch64": (0xC00000B7, 220, 435, (97, 194, 279, 447)),
+    "x86_64": (
+        *(0xC000003E, 56, 435),
+        (57, 58, 272, 29, 319, 447, 425, 41, 248, 249, 250, 101, 310, 311, 321, 298, 323),
+    ),
+    "aarch64": (  # has neither fork nor vfork
+        *(0xC00000B7, 220, 435),
+        (97, 194, 279, 447, 425, 198, 217, 218, 219, 117, 270, 271, 280, 241, 282),
+    ),
 }
 
 
@@ -133,7 +141,9 @@ class Bubblewrap:
         self.size = ["--size", str(space)] if "--size" in sizes else []
 
     def command(self):
-        command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+        # as process 1: otherwise bwrap is, and shows the teacher's environment in /proc/1
+        command = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
+        command += ["--clearenv"]
         command += ["--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"]
         for name, value in environment(WORK).items():
             command += ["--setenv", name, value]
@@ -287,7 +297,7 @@ class Student:
     def read_replies(self):
         while line := self.process.stdout.readline(REPLY):
             self.replies.put(line)
-            if self.replies.qsize() > 3:  # more than was asked for
+            if self.replies.qsize() > 3 or len(line) == REPLY:  # more than was asked for
                 self.process.kill()
                 break
         self.replies.put(b"")
@@ -309,6 +319,8 @@ class Student:
             raise Lost("late") from None
         if not line:
             raise Lost("flood" if self.flooded else "ended")
+        if len(line) == REPLY:
+            raise Lost("huge")
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
