@@ -5,6 +5,7 @@ what the answer makes of it comes out, and the private checks decide here on poi
 sentence. A cell that fails, hangs or ends the interpreter costs only the answers in it.
 """
 
+import builtins
 import hashlib
 import json
 import re
@@ -20,7 +21,7 @@ from assignments import course as courses
 from assignments import gradebook, sandbox
 from assignments.course import ASSIGNMENT
 from assignments.intake import skeleton
-from assignments.student import decode, encode
+from assignments.student import MESSAGE, decode, encode
 from tools.notebooks import BookError
 
 RESTARTS = 20  # of one submission's process
@@ -31,7 +32,15 @@ SENTENCES = {
         "en": "There is no `{name}`, since its cell raises {error}.",
         "zh": "没有得到 `{name}`：它所在的单元抛出 {error}。",
     },
-    "error": {"en": "`{name}` raises {error}.", "zh": "`{name}` 抛出 {error}。"},
+    "error": {
+        "en": "`{name}` raises {error} in the line `{line}`.",
+        "zh": "`{name}` 在 `{line}` 这一行抛出 {error}。",
+    },
+    "elsewhere": {"en": "`{name}` raises {error}.", "zh": "`{name}` 抛出 {error}。"},
+    "kind": {
+        "en": "`{name}` returns something other than numbers and tensors of numbers.",
+        "zh": "`{name}` 返回的不是数，也不是由数组成的张量。",
+    },
     "late": {
         "en": "`{name}` or its cell is not done after {seconds} s.",
         "zh": "`{name}` 或它所在的单元运行 {seconds} 秒仍未结束。",
@@ -76,6 +85,7 @@ class Session:
 
     def __init__(self, cells, walls):
         self.cells, self.walls, self.limits = cells, walls, walls.limits
+        self.lines = {short(line) for _, source in cells for line in source.splitlines()}
         self.errors = {}  # {question: what its cell raises, or why the process was lost in it}
         self.lost = set()  # numbers of cells that are not run any more
         self.left = float(walls.limits.seconds)
@@ -130,23 +140,45 @@ class Session:
             self.student = None
 
 
-def sentence(key, question, limits, error=None):
+def sentence(key, question, limits, error="", line=""):
     values = {
         "name": question.name,
         "seconds": limits.call_seconds,
         "limit": limits.seconds,
         "kilobytes": limits.output_kb,
-        "error": tell(error),
+        "error": error,
+        "line": line,
     }
     return {language: text.format(**values) for language, text in SENTENCES[key].items()}
 
 
-def tell(error):
-    """An error as `explain` in student.py gives it, but from a process that may lie."""
-    if not (isinstance(error, list) and len(error) == 2 and all(type(e) is str for e in error)):
-        return "an error"
-    kind, message = ("".join(c for c in text if c.isprintable())[:100] for text in error)
-    return f"{kind}: {message.rstrip('.')}" if message else kind
+def read_error(error):
+    """What `explain` in student.py makes of an error, from a process that may send anything."""
+    if not (isinstance(error, list) and len(error) == 3 and all(type(e) is str for e in error)):
+        return "Exception", "", ""
+    return map(short, error)
+
+
+def short(text):
+    return "".join(c for c in text.strip() if c.isprintable())[:MESSAGE].strip()
+
+
+def cell_sentence(question, limits, error):
+    """On a cell that fails. It has seen no hidden input, so its own message may be told."""
+    kind, message, _ = read_error(error)
+    told = f"{kind}: {message.rstrip('.')}" if message else kind
+    return sentence("cell", question, limits, told)
+
+
+def error_sentence(question, session, error):
+    """On an answer that fails. It has seen hidden inputs, and could put them into a message or the
+    name of a type: told are a type of Python's own, and a line that stands in the notebook."""
+    kind, _, line = read_error(error)
+    known = getattr(builtins, kind, None)
+    if not (isinstance(known, type) and issubclass(known, BaseException)):
+        kind = "Exception"
+    key = "error" if line and line in session.lines else "elsewhere"
+    return sentence(key, question, session.limits, kind, line)
 
 
 def judge(question, case, reply, session):
@@ -166,10 +198,12 @@ def judge(question, case, reply, session):
         error = session.errors.get(question.id)
         if isinstance(error, str):
             return 0, sentence(error, question, limits)
-        return 0, sentence("cell" if error else "missing", question, limits, error)
-    if "stub" in reply:
-        return 0, sentence("stub", question, limits)
-    return 0, sentence("error", question, limits, reply.get("error"))
+        if error:
+            return 0, cell_sentence(question, limits, error)
+    for key in ("missing", "stub", "kind"):
+        if key in reply:
+            return 0, sentence(key, question, limits)
+    return 0, error_sentence(question, session, reply.get("error"))
 
 
 def grade_cells(cells, cases, walls):

@@ -11,9 +11,10 @@ import json
 import math
 import os
 import sys
+import traceback
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
-MESSAGE = 100  # characters of a student's error message that are told
+MESSAGE = 100  # characters of a student's error message, or of the line, that are told
 
 
 def encode(value):
@@ -78,12 +79,15 @@ def set_limits(memory, file_size, seconds):
 
 
 def explain(error):
-    """The type of an error, and the first line of its message."""
+    """The type of an error, the first line of its message, and the student's line it is from."""
     try:
-        lines = str(error).strip().splitlines()
+        message = (str(error).strip().splitlines() or [""])[0]
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame.line for frame in frames if frame.filename.startswith("<ipython-input")]
+        line = (own or [""])[-1]
     except BaseException:
-        lines = []
-    return [type(error).__name__[:MESSAGE], (lines or [""])[0][:MESSAGE]]
+        message = line = ""
+    return [text[:MESSAGE] for text in (type(error).__name__, message, line)]
 
 
 def call(shell, name, driver, inputs):
@@ -93,11 +97,15 @@ def call(shell, name, driver, inputs):
     try:
         namespace = {"__name__": "driver"}
         exec(driver, namespace)
-        return {"outputs": encode(namespace["drive"](shell.user_ns[name], decode(inputs)))}
+        outputs = namespace["drive"](shell.user_ns[name], decode(inputs))
     except NotImplementedError as error:
         return {"stub": True} if not error.args else {"error": explain(error)}
     except BaseException as error:  # SystemExit and KeyboardInterrupt too
         return {"error": explain(error)}
+    try:
+        return {"outputs": encode(outputs)}
+    except Exception:
+        return {"kind": True}
 
 
 def run(shell, source):

@@ -93,8 +93,10 @@ TRICKS = {
     "gone": ("pass", 0, "There is no `f_gone` in the notebook."),
     "broken": ("1 / 0\ndef f_broken(x): return 2 * x", 0, "ZeroDivisionError: division by zero"),
     "syntax": ("def f_syntax(x: return", 0, "its cell raises SyntaxError"),
-    "raises": ("def f_raises(x): raise ValueError('a\\nb')", 0, "raises ValueError: a."),
-    "long": ("def f_long(x): raise KeyError('y' * 10**6)", 0, "KeyError: 'yyyy"),
+    "raises": ("def f_raises(x): raise ValueError('a\\nb')", 0, "ValueError in the line `def f_raises(x)"),
+    "long": ("def f_long(x): raise KeyError('y' * 10**6)", 0, "raises KeyError in the line"),
+    "told": ("raise ValueError('because')", 0, "its cell raises ValueError: because."),
+    "leaks": ("def f_leaks(x): raise type(f'Leak{x}', (Exception,), {})", 0, "raises Exception in"),
     "half": ("def f_half(x): return max(2 * x, 0.0)", 2, "Not twice as much."),
     "nan": ("def f_nan(x): return float('nan')", 0, "Not twice"),
     "equal": (
@@ -106,7 +108,7 @@ TRICKS = {
         def f_equal(x): return Equal(1)
         """,
         0,
-        "returned a Equal",
+        "returns something other than numbers",
     ),
     "rebound": (
         """
@@ -147,18 +149,18 @@ TRICKS = {
             while True: os.fork()
         """,
         0,
-        "raises PermissionError",
+        "raises PermissionError in the line `while True: os.fork()`.",
     ),
     "memory": ("def f_memory(x): return len(bytearray(3 * 2**30))", 0, "MemoryError"),
     "disk": (
         "def f_disk(x): return open('big', 'wb').write(bytes(21_000_000))",
         0,
-        "File too large",
+        "raises OSError in the line `def f_disk",
     ),
     "deep": (
         "def f_deep(x):\n    y = []\n    for _ in range(10**5): y = [y]\n    return y",
         0,
-        "RecursionError",
+        "returns something other",
     ),
     "endless": (
         "def f_endless(x):\n    if x > 0: return 2 * x\n    while True: pass",
@@ -203,7 +205,7 @@ WITH_TORCH = {
     "tensor": (
         "import torch\ndef f_tensor(x): return torch.tensor(2 * x)",
         0,
-        "returned a Tensor",
+        "returns something other than numbers",
     ),
     "rebound": (
         """
@@ -373,22 +375,26 @@ FORGED = [
     {"outputs": {"array": ["object", [1], "AAAA"]}},
     {"error": [1, 2]},
     {"error": "text"},
-    {"error": ["A\x1b[31m\n", "b" * 10**6]},
+    {"error": ["A\x1b[31m\n", "b" * 10**6, ""]},
+    {"error": ["ValueError", "1.0", "hidden 1.0"]},
+    {"error": ["hidden1", "", "x = 1"]},
+    {"error": ["__name__", "", "x = 1"]},
 ]
 
 
 @pytest.mark.parametrize("reply", FORGED)
 def test_forged_replies_earn_nothing_and_one_line(reply):
-    session = types.SimpleNamespace(limits=LIMITS, errors={})
+    session = types.SimpleNamespace(limits=LIMITS, errors={}, lines={"x = 1"})
     points, said = grade.judge(question("q1"), Case({"x": 1.0}, 2), reply, session)
     assert points == 0 and set(said) == {"en", "zh"}
     for text in said.values():
         assert text.isprintable() and 0 < len(text) < 300
+        assert "1.0" not in text and "hidden" not in text and "__name__" not in text
 
 
 def test_sentences_exist_in_both_languages():
     for key in grade.SENTENCES:
-        said = grade.sentence(key, question("q1"), LIMITS, ["ValueError", "told."])
+        said = grade.sentence(key, question("q1"), LIMITS, "ValueError: told", "x = 1")
         assert set(said) == {"en", "zh"} and "{" not in "".join(said.values())
         assert said["en"].endswith(".") and not said["en"].endswith("..")
         assert said["zh"].endswith("。")

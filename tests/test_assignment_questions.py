@@ -742,9 +742,10 @@ def test_judge_refuses_other_kinds_of_numbers():
     assert checks.fault(np.ones(2, np.float32), right, hint) == {}
     for wrong in (np.ones(2, bool), np.ones(2, complex), np.array(["1", "1"]), [1.0, 1.0], 1.0):
         assert checks.fault(wrong, right, hint) == checks.NO_NUMBERS
-    assert checks.fault(np.ones((2, 1)), right, hint)["en"].startswith(
-        "The result has shape (2, 1)"
-    )
+    assert "have the 1 axes" in checks.fault(np.ones((2, 1)), right, hint)["en"]
+    # lengths may be hidden inputs: not those of the answer, nor those of the right value
+    said = checks.fault(np.ones((2, 577)), np.ones((2, 433)), hint)
+    assert said["en"].startswith("Axis 1 of") and not re.search("577|433", str(said))
     assert checks.fault(np.full(2, np.inf), right, hint)["en"].startswith("NaN or infinity")
 
 

@@ -159,11 +159,18 @@ OTHER_FORM = both(
 )
 
 
-def shape_differs(shape):
-    shape = tuple(shape)
+def shape_differs(shape, right):
+    """What is wrong with a shape. No length is told, as it could be a hidden input."""
+    if len(shape) != len(right):
+        return both(
+            f"The result does not have the {len(right)} axes that the question asks for.",
+            f"结果的轴数不对：题目要求 {len(right)} 个轴。",
+        )
+    axis = next(i for i, (a, b) in enumerate(zip(shape, right, strict=True)) if a != b)
     return both(
-        f"The result has shape {shape}, which is not the shape that the question asks for.",
-        f"结果的形状是 {shape}，与题目要求的形状不符。",
+        f"Axis {axis} of the result (the first is 0) does not have the length that the question "
+        "asks for.",
+        f"结果的第 {axis} 个轴（从 0 数起）的长度与题目要求的不符。",
     )
 
 
@@ -175,7 +182,7 @@ def fault(result, right, hint):
     if not isinstance(result, np.ndarray) or result.dtype.kind not in "fiu":
         return NO_NUMBERS
     if result.shape != right.shape:
-        return shape_differs(result.shape)
+        return shape_differs(result.shape, right.shape)
     if not np.isfinite(result).all():
         return both(
             f"NaN or infinity in the result: {hint['en']}", f"结果里有 NaN 或无穷大：{hint['zh']}"
