@@ -8,6 +8,7 @@ import csv
 import html
 import json
 import os
+import re
 import sys
 import warnings
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from sqlalchemy.exc import SAWarning
 
 from assignments import course as courses
 from assignments.course import ASSIGNMENT
-from assignments.intake import INFO
+from assignments.intake import INFO, grade_id
 from tools.notebooks import BookError
 
 WORDS = {
@@ -147,9 +148,11 @@ def write_autograded(course, student, results, edition):
     target = course.path("autograded", student, ASSIGNMENT, f"{ASSIGNMENT}.ipynb")
     before = texts(nbformat.read(target, 4)) if target.exists() else {}
     notebook = nbformat.read(submitted, 4)
+    by_hand = tuple(courses.checks().FREE_TEXT)  # first in the form, lest each needs scrolling
+    notebook.cells.sort(key=lambda cell: not grade_id(cell).startswith(by_hand))
     said = {cell_name(name): result for name, result in results.items()}
     for cell in notebook.cells:
-        result = said.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
+        result = said.get(grade_id(cell))
         if result and cell.cell_type == "code":
             words = result.sentence.get(edition) or WORDS[edition]["right"]
             cell.outputs = [nbformat.v4.new_output("stream", text=f"{result.points}: {words}\n")]
@@ -159,7 +162,7 @@ def write_autograded(course, student, results, edition):
 
 def texts(notebook):
     names = courses.checks().FREE_TEXT
-    found = {cell.metadata.get("nbgrader", {}).get("grade_id"): cell for cell in notebook.cells}
+    found = {grade_id(cell): cell for cell in notebook.cells}
     return {name: found[name].source for name in names if name in found}
 
 
@@ -216,7 +219,7 @@ def page(course, student, held):
         rows.append((question, f"{number(score)} / {number(most)}", f"{remark} {comment}".strip()))
     total, most = sum(mark[0] for mark in held.values()), sum(mark[1] for mark in held.values())
     rows.append((words["total"], f"{number(total)} / {number(most)}", ""))
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in info["notes"])
+    notes = "".join(f"<li>{html.escape(note[info['edition']])}</li>" for note in info["notes"])
     student = course.roster[student]
     names = [student.first_name, student.last_name]
     if any("\u4e00" <= letter <= "\u9fff" for letter in "".join(names)):
@@ -225,7 +228,7 @@ def page(course, student, held):
         name = " ".join(names).strip()
     name = name or student.id
     return PAGE.format(
-        **words | {"title": html.escape(f"{course.name}: {words['title']}, {name}")},
+        **words | {"title": html.escape(f"{course.name} · {words['title']} · {name}")},
         edition={"zh": "zh-CN"}.get(info["edition"], info["edition"]),
         rows="\n".join(map(row, rows)),
         notes=f"<p>{words['intake']}</p><ul>{notes}</ul>" if notes else "",
@@ -233,7 +236,8 @@ def page(course, student, held):
 
 
 def row(cells):
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+    texts = [re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(cell)) for cell in cells]
+    return "<tr>" + "".join(f"<td>{text}</td>" for text in texts) + "</tr>"
 
 
 def export(course):
@@ -260,7 +264,9 @@ def export(course):
 def status(course, student, held):
     """What still has to be done, or known, of a student's mark."""
     if not held:
-        return "missing"
+        collected = (course.folder / "collected" / student).is_dir()
+        submitted = (course.folder / "submitted" / student).is_dir()
+        return "not graded" if submitted else "not readable" if collected else "missing"
     waiting = [name for name, mark in held.items() if mark[2]]
     said = [f"grade by hand: {' '.join(waiting)}"] if waiting else []
     if course.due and information(course, student)["time"] > course.due.timestamp():

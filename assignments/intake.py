@@ -30,6 +30,21 @@ DEEPEST = 3  # zips within zips
 JUNK = re.compile(r"__MACOSX|\.DS_Store|\._.*|\.ipynb_checkpoints|Thumbs\.db|desktop\.ini", re.I)
 MARK = re.compile(r"^[ \t]*(?:#|<!--)[ \t]*exercise:[ \t]*([\w-]+)[^\n]*$", re.M)
 INFO = "intake.json"  # beside the rebuilt notebook: what the intake says of it
+NOTES = {  # to the teacher in English, in the feedback in the language of the work
+    "{}: its cell is missing": "{}：没有找到它的单元",
+    "{}: {} cells, the last counts": "{}：有 {} 个单元，以最后一个为准",
+    "{}: code in a text cell": "{}：代码写在文本单元里",
+    "{}: from the notebook in the other language": "{}：取自另一种语言的笔记本",
+    "{} is empty": "{} 是空文件",
+    "{} is not text": "{} 不是文本文件",
+    "{} is not a notebook (not JSON)": "{} 不是笔记本（不是 JSON）",
+    "{} is not a notebook": "{} 不是笔记本",
+    "{} holds no cells": "{} 中没有单元",
+}
+
+
+def note(text, *values):
+    return {"en": text.format(*values), "zh": NOTES[text].format(*values)}
 
 
 @dataclass
@@ -316,7 +331,7 @@ def sort(cells, skeleton):
             changed = by_place(cells, question, skeleton)
             found = found + changed
         if not found:
-            work.notes.append(f"{question}: its cell is missing")
+            work.notes.append(note("{}: its cell is missing", question))
         if not changed:
             drop.update(found)
             continue
@@ -328,9 +343,9 @@ def sort(cells, skeleton):
             last = changed[-1]
             drop.update(i for i in found if i != last)
         if len(changed) > 1:
-            work.notes.append(f"{question}: {len(changed)} cells, the last counts")
+            work.notes.append(note("{}: {} cells, the last counts", question, len(changed)))
         if coded and cells[last].kind != "code":
-            work.notes.append(f"{question}: code in a text cell")
+            work.notes.append(note("{}: code in a text cell", question))
         taken.setdefault(last, []).append(question)
     place_cells(cells, skeleton, work, taken, drop - set(taken))
     return work
@@ -425,8 +440,8 @@ def merge(works, skeleton):
             base.answers[question] = older.answers[question]
             place = skeleton.slots[question]
             base.own[place] = older.own.get(place, []) + base.own.get(place, [])
-            base.notes = [note for note in base.notes if not note.startswith(f"{question}:")]
-            base.notes.append(f"{question}: from the notebook in the other language")
+            base.notes = [said for said in base.notes if not said["en"].startswith(f"{question}:")]
+            base.notes.append(note("{}: from the notebook in the other language", question))
     return base
 
 
@@ -500,14 +515,14 @@ def assemble(course, student, skeleton):
         try:
             cells = read_cells(path.read_bytes())
         except ValueError as error:
-            notes.append(f"{path.name} {error}")
+            notes.append(note(f"{{}} {error}", path.name))
             continue
         work = sort(cells, skeleton)
         if work.edition not in works:
             works[work.edition] = work
             times.append(path.stat().st_mtime)
     if not works:
-        return None, notes
+        return None, [said["en"] for said in notes]
     work = merge(list(works.values()), skeleton)
     info = {
         "edition": work.edition,
@@ -518,7 +533,7 @@ def assemble(course, student, skeleton):
     path = course.path("submitted", student, ASSIGNMENT, f"{ASSIGNMENT}.ipynb")
     nbformat.write(rebuild(work, skeleton), path)
     path.with_name(INFO).write_text(json.dumps(info, ensure_ascii=False, indent=1), "utf-8")
-    return info, info["notes"]
+    return info, [said["en"] for said in info["notes"]]
 
 
 def collect(course, sources, say=print):

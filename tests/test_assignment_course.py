@@ -187,7 +187,10 @@ def taught(tmp_path_factory):
     folder, box = tmp_path / "course", tmp_path / "box"
     box.mkdir()
     nbformat.write(work("en", ["q2"]), box / "ann.ipynb")
-    nbformat.write(work("zh", ["q2"]), box / "李 娜 作业.ipynb")
+    twice = work("zh", ["q2"])
+    (answer,) = [cell for cell in twice.cells if cell.source.startswith("# exercise: q1")]
+    twice.cells.append(nbformat.v4.new_code_cell(answer.source))
+    nbformat.write(twice, box / "李 娜 作业.ipynb")
     for step in (
         ["new", str(folder), str(tmp_path / "roster.csv")],
         ["release", str(folder)],
@@ -262,6 +265,23 @@ def test_marks_by_hand_reach_feedback_and_table(folder):
         cells = [cell.text for cell in BeautifulSoup(text, "html.parser").find_all("td")]
         assert "7.5 / 10" in cells and f"{FULL + 0.5:g} / {TOTAL}" in cells
         assert "Why <b>q6</b>?" in cells  # as text, not as markup
+        assert "<code>slow_first_table</code>" in text
+    assert "<li>q1：有 2 个单元，以最后一个为准</li>" in texts["李 娜"] and "<li>" not in texts["ann"]
+
+
+def test_the_table_tells_why_there_is_no_mark(folder, tmp_path):
+    (tmp_path / "张三.ipynb").write_text("no notebook")
+    assert program.main(["collect", str(folder), str(tmp_path / "张三.ipynb")]) == 0
+    assert table(folder)["张三"]["status"] == "not readable"
+    nbformat.write(work("zh"), tmp_path / "张三.ipynb")
+    assert program.main(["collect", str(folder), str(tmp_path / "张三.ipynb")]) == 0
+    assert table(folder)["张三"]["status"] == "not graded"
+
+
+def test_the_texts_stand_first_in_the_form(folder):
+    path = folder / "autograded" / "ann" / "attention" / "attention.ipynb"
+    ids = [cell.metadata.nbgrader.grade_id for cell in nbformat.read(path, 4).cells]
+    assert ids[:4] == ["q6-text", "q6", "q7-text", "q7"] and "q1-check" in ids
 
 
 def test_late_work_is_graded_anew_and_marks_by_hand_stay(folder, tmp_path, capsys):

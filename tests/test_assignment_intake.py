@@ -328,7 +328,7 @@ def test_a_deleted_answer_is_told_and_the_others_count(bones):
     notebook = answered()
     notebook["cells"].remove(find(notebook, "q2"))
     made, work = rebuilt(dump(notebook), bones)
-    assert work.notes == ["q2: its cell is missing"] and "q2" not in work.answers
+    assert [said["en"] for said in work.notes] == ["q2: its cell is missing"] and "q2" not in work.answers
     assert answers(made)["q2"] == "".join(find(released(), "q2")["source"])
     assert answers(made)["q3"] == EXPECTED["q3"]
 
