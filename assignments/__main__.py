@@ -16,7 +16,8 @@ import sys
 
 from assignments import benchmark, form, grade, gradebook, intake, sandbox
 from assignments import course as courses
-from tools.notebooks import BookError
+from tools.notebooks import ROOT, BookError, label, read_yaml
+from tools.publish import PLACEHOLDER
 
 
 def parser():
@@ -67,6 +68,18 @@ def release(given):
         target = course.path("release", f"{courses.ASSIGNMENT}-{edition}.ipynb")
         shutil.copyfile(path, target)
         print(f"{target}: give it to your students")
+        if address := in_colab(path):
+            print(f"or this link, which opens it in Colab: {address}")
+
+
+def in_colab(path):
+    """The address at which Colab opens a file of the published repository, or None."""
+    config = read_yaml(ROOT / "_config.yml")
+    repository, colab = config["repository"], config["launch_buttons"]["colab_url"]
+    if repository["url"] == PLACEHOLDER:
+        return None
+    inside = repository["url"].removeprefix("https://github.com/")
+    return f"{colab}/github/{inside}/blob/{repository['branch']}/{label(path, ROOT)}"
 
 
 def collect(given):

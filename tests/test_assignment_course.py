@@ -8,9 +8,11 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import time
 import tomllib
 import urllib.request
+import zipfile
 
 import nbformat
 import pytest
@@ -150,6 +152,24 @@ def test_steps_say_what_is_missing(tmp_path, roster, capsys, step):
         options = ["--no-isolation"] if name == "grade" else []
         assert program.main([name, str(folder), *options]) == 1
         assert re.search("nothing is (collected|graded) yet", capsys.readouterr().err)
+
+
+def test_release_names_the_link_to_colab_once_there_is_a_repository(
+    tmp_path, roster, capsys, monkeypatch
+):
+    folder = os.fspath(courses.new(tmp_path / "course", roster).folder)
+    assert program.main(["release", folder]) == 0
+    placed = program.PLACEHOLDER in (ROOT / "_config.yml").read_text("utf-8")
+    assert ("Colab" in capsys.readouterr().out) is not placed
+    published = {"url": "https://github.com/owner/book", "branch": "v1.2"}
+    colab = {"colab_url": "https://colab.research.google.com"}
+    config = {"repository": published, "launch_buttons": colab}
+    monkeypatch.setattr(program, "read_yaml", lambda path: config)
+    assert program.main(["release", folder]) == 0
+    address = "https://colab.research.google.com/github/owner/book/blob/v1.2/assignments/attention"
+    said = capsys.readouterr().out
+    for edition in ("en", "zh"):
+        assert f"{address}/release/{edition}/attention.ipynb" in said
 
 
 def test_a_lost_secret_is_told(tmp_path, roster):
@@ -346,18 +366,32 @@ def test_nothing_private_is_in_what_students_get(folder):
         assert [line for line in private if line in text and "import" not in line] == []
 
 
-def test_book_zip_and_package_hold_nothing_of_the_assignment():
+def test_book_and_zip_hold_nothing_of_the_assignment():
     for edition in ("en", "zh"):
         held = archive.files(edition)
         assert len(held) > 5 and not any("assignment" in name for name in held)
         assert not any(CHECKS.QUESTIONS[0].name.encode() in content for content in held.values())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    setuptools = project["tool"]["setuptools"]
-    assert setuptools == {"packages": ["d2l_local"], "package-data": {"d2l_local": ["data/*"]}}
-    assert not (ROOT / "MANIFEST.in").exists()
     settings = (ROOT / "_config.yml").read_text("utf-8")
     assert "only_build_toc_files: true" in settings
     assert re.search(r"exclude_patterns: \[.*\bassignments\b", settings)
+
+
+def test_the_wheel_holds_nothing_of_the_assignment(tmp_path):
+    tree, made = tmp_path / "tree", tmp_path / "made"
+    made.mkdir()
+    outside = shutil.ignore_patterns(".*", "_build", "chapters")
+    shutil.copytree(ROOT, tree, ignore=outside)
+    canary = b"canary-of-the-assignment"
+    for path in (tree / "assignments").rglob("*.*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes() + canary)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, made], cwd=tree, check=True, capture_output=True)
+    (wheel,) = made.iterdir()
+    with zipfile.ZipFile(wheel) as opened:
+        held = {name: opened.read(name) for name in opened.namelist()}
+    assert "d2l_local/torch.py" in held and not any("assignments" in name for name in held)
+    assert not any(canary in content for content in held.values())
 
 
 def test_the_benchmark_tells_rate_and_memory(monkeypatch, capsys):
