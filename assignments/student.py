@@ -59,13 +59,13 @@ def decode(value):
 
 
 def set_limits(memory, file_size, seconds):
-    """Bytes of memory and of one file, seconds of computing, for this process for good."""
+    """Bytes of memory besides what is loaded, bytes of one file, seconds: for good."""
     try:
         import resource
     except ImportError:  # Windows: only a container sets limits there
         return
     wanted = {
-        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_AS: memory + address_space(resource.getpagesize()),
         resource.RLIMIT_FSIZE: file_size,
         resource.RLIMIT_CPU: seconds,
         resource.RLIMIT_NOFILE: 256,
@@ -76,6 +76,15 @@ def set_limits(memory, file_size, seconds):
             resource.setrlimit(kind, (value, value))
         except (ValueError, OSError):  # macOS has no limit on memory
             continue
+
+
+def address_space(page):
+    """Bytes that this process has mapped: with torch for CUDA that is more than most limits."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * page
+    except OSError:  # macOS
+        return 0
 
 
 def explain(error):
@@ -147,9 +156,9 @@ def main():
         replies.write(json.dumps(message | {"number": number}).encode() + b"\n")
         replies.flush()
 
-    set_limits(memory, file_size, seconds)
     for name in sys.argv[4:]:
         importlib.import_module(name)
+    set_limits(memory, file_size, seconds)
     shell = interactive_shell()
     reply({"ready": True})
     for line in requests:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import subprocess
 import sys
 import textwrap
 import types
@@ -427,7 +428,7 @@ class Sneaky(list):
 REFUSED = [Sneaky(), object(), {1: 2}, b"x", 1j, np.array([object()]), np.zeros(1, complex), {1}]
 
 
-@pytest.mark.parametrize("value", REFUSED, ids=repr)
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 def test_other_values_are_refused(value):
     with pytest.raises(TypeError, match="returned a"):
         encode(value)
@@ -520,6 +521,28 @@ def test_the_container_holds_nothing_private():
     for package in ("torch", "numpy", "matplotlib"):
         (pin,) = [line for line in pinned if line.startswith(f"{package}==")]
         assert pin in recipe
+
+
+MAPPED = """
+import mmap, sys
+sys.path.insert(0, sys.argv[1])
+import student
+big = mmap.mmap(-1, 3 * 2**30, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+student.set_limits(2**29, 10**6, 60)
+bytearray(2**28)
+try:
+    bytearray(2**30)
+except MemoryError:
+    print("limited")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a limit on memory")
+def test_what_is_loaded_does_not_count_as_memory():
+    """PyTorch for CUDA maps more than 2 GiB: a limit on all of it would let nothing start."""
+    command = [sys.executable, "-c", MAPPED, os.fspath(sandbox.PROGRAM.parent)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "limited\n", done.stderr
 
 
 def test_without_walls_the_limits_still_hold(light):
