@@ -7,6 +7,7 @@ __all__ = [
     "DotProductAttention",
     "MultiHeadAttention",
     "PositionalEncoding",
+    "check_dropout",
     "check_inputs",
     "check_lengths",
     "length_mask",
@@ -97,6 +98,15 @@ def check_inputs(queries, keys, values):
                          f"{values.shape[1]} values")
 
 
+def check_dropout(rate):
+    """Raise ValueError unless `rate` can be a rate of dropout: a number from 0 to 1.
+
+    Flax takes any, and then scales wrongly (JAX, "The attention layer").
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"dropout must be between 0 and 1, but is {rate}")
+
+
 class DotProductAttention(nn.Module):
     """Scaled dot-product attention, with dropout on the attention weights.
 
@@ -106,6 +116,10 @@ class DotProductAttention(nn.Module):
     """
 
     dropout: float
+
+    def __post_init__(self):
+        check_dropout(self.dropout)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, queries, keys, values, valid_lens=None, training=False):
@@ -169,6 +183,7 @@ class MultiHeadAttention(nn.Module):
         if self.num_heads < 1 or self.num_hiddens < 1 or self.num_hiddens % self.num_heads:
             raise ValueError(f"num_hiddens={self.num_hiddens} must be a multiple of "
                              f"num_heads={self.num_heads}, and both at least 1")
+        check_dropout(self.dropout)
         super().__post_init__()
 
     def setup(self):
@@ -212,13 +227,17 @@ class PositionalEncoding(nn.Module):
     """Add the encoding of each position to its token, then dropout.
 
     Called with X (B, n, num_hiddens), n up to `max_len`, it keeps the type of X. `P`
-    (1, max_len, num_hiddens) holds the table. Raises ValueError for another shape and
+    (1, max_len, num_hiddens) holds the table inside of `apply`. Raises ValueError for another shape and
     TypeError for tokens that are not floating-point (JAX, "Positional encoding").
     """
 
     num_hiddens: int
     dropout: float
     max_len: int = 1000
+
+    def __post_init__(self):
+        check_dropout(self.dropout)
+        super().__post_init__()
 
     def setup(self):
         self.P = jnp.asarray(position_table(self.max_len, self.num_hiddens), jnp.float32)[None]

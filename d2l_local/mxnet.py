@@ -7,6 +7,7 @@ __all__ = [
     "DotProductAttention",
     "MultiHeadAttention",
     "PositionalEncoding",
+    "check_dropout",
     "check_inputs",
     "check_lengths",
     "length_mask",
@@ -84,6 +85,8 @@ def masked_softmax(X, valid_lens):
     if valid_lens is None:
         return npx.softmax(X)
     mask = length_mask(valid_lens, *X.shape)                      # (B, n or 1, m)
+    if X.size == 0:                                               # on which np.where crashes
+        return X
     empty = ~mask.any(-1, keepdims=True)                          # (B, n or 1, 1)
     mask, empty = (np.array(array, dtype=bool, ctx=X.ctx) for array in (mask, empty))
     # arrays: with a number, np.where passes the gradient to the wrong entries
@@ -111,6 +114,15 @@ def check_inputs(queries, keys, values):
                          f"{values.shape[1]} values")
 
 
+def check_dropout(rate):
+    """Raise ValueError unless `rate` can be a rate of dropout: from 0 to below 1.
+
+    With a rate of 1 MXNet divides by 0 (MXNet, "The attention layer").
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout must be between 0 and 1 (1 excluded), but is {rate}")
+
+
 class DotProductAttention(nn.Block):
     """Scaled dot-product attention, with dropout on the attention weights.
 
@@ -122,6 +134,7 @@ class DotProductAttention(nn.Block):
 
     def __init__(self, dropout, **kwargs):
         super().__init__(**kwargs)
+        check_dropout(dropout)
         self.dropout = nn.Dropout(dropout)
         self.attention_weights = None
 
@@ -234,6 +247,7 @@ class PositionalEncoding(nn.Block):
 
     def __init__(self, num_hiddens, dropout, max_len=1000):
         super().__init__()
+        check_dropout(dropout)
         self.dropout = nn.Dropout(dropout)
         self.P = np.array(position_table(max_len, num_hiddens)[None], dtype="float32")
 

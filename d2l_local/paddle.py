@@ -37,14 +37,18 @@ def check_lengths(valid_lens, batch, num_queries):
     except (TypeError, ValueError):
         raise TypeError(f"valid_lens must be a tensor or a list of integers, or of equally long "
                         f"lists of integers, not {valid_lens!r}") from None
-    if not np.issubdtype(lengths.dtype, np.integer):
-        raise TypeError(f"valid_lens must hold integers, but holds {lengths.dtype}")
+    # to NumPy, bfloat16 is uint16
+    is_float = paddle.is_tensor(valid_lens) and valid_lens.is_floating_point()
+    if is_float or not np.issubdtype(lengths.dtype, np.integer):
+        raise TypeError(f"valid_lens must hold integers, but holds "
+                        f"{valid_lens.dtype if is_float else lengths.dtype}")
+    lengths = lengths.astype("int64")
     if lengths.shape not in ((batch,), (batch, num_queries)):
         raise ValueError(f"valid_lens has shape {lengths.shape}, but ({batch},) or ({batch}, "
                          f"{num_queries}) goes with {batch} sequences of {num_queries} queries")
     if (lengths < 0).any():
         raise ValueError(f"valid_lens must be 0 or more, but holds {lengths.min()}")
-    return paddle.to_tensor(lengths, dtype="int64")
+    return paddle.to_tensor(lengths)
 
 
 # %% chapters/en/frameworks/paddle.ipynb#softmax
@@ -113,10 +117,10 @@ class DotProductAttention(nn.Layer):
         if d != keys.shape[-1]:
             raise ValueError(f"queries of width {d} cannot be compared with keys of width "
                              f"{keys.shape[-1]}")
-        scores = paddle.bmm(queries / math.sqrt(d), keys.transpose((0, 2, 1)))  # (B, n, m)
+        scores = queries / math.sqrt(d) @ keys.transpose((0, 2, 1))       # (B, n, m)
         weights = masked_softmax(scores, valid_lens)
         self.attention_weights = weights.detach()
-        return paddle.bmm(self.dropout(weights), values)
+        return self.dropout(weights) @ values
 
 
 # %% chapters/en/frameworks/paddle.ipynb#mha

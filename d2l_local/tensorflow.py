@@ -44,9 +44,10 @@ def check_lengths(valid_lens, batch, num_queries):
     if shape.rank is None or not any(shape.is_compatible_with(other) for other in right):
         raise ValueError(f"valid_lens has shape {shape}, but ({batch},) or ({batch}, "
                          f"{num_queries}) goes with {batch} sequences of {num_queries} queries")
+    valid_lens = tf.cast(valid_lens, tf.int64)
     if tf.executing_eagerly() and tf.reduce_any(valid_lens < 0):
         raise ValueError(f"valid_lens must be 0 or more, but holds {tf.reduce_min(valid_lens)}")
-    return tf.cast(valid_lens, tf.int64)
+    return valid_lens
 
 
 # %% chapters/en/frameworks/tensorflow.ipynb#softmax
@@ -85,9 +86,8 @@ def masked_softmax(X, valid_lens):
 def check_inputs(queries, keys, values):
     """Raise ValueError unless queries, keys and values (B, n, d) can go through attention.
 
-    The three batch sizes must be equal, and there must be one value for each key; a
-    size of None is unknown and goes with any (TensorFlow,
-    "The attention layer").
+    The three batch sizes must be equal, and there must be one value for each key; a size of
+    None is unknown and goes with any (TensorFlow, "The attention layer").
     """
     for name, X in {"queries": queries, "keys": keys, "values": values}.items():
         if X.shape.rank != 3:
@@ -106,9 +106,9 @@ class DotProductAttention(tf.keras.layers.Layer):
     """Scaled dot-product attention, with dropout on the attention weights.
 
     Queries (B, n, d), keys (B, m, d), values (B, m, v), `valid_lens` as in `masked_softmax`;
-    returns (B, n, v). `attention_weights` (B, n, m) are those of the last call before dropout,
-    without their history; None before the first call and after one in a graph. Raises
-    ValueError for shapes that do not fit (TensorFlow, "The attention layer").
+    returns (B, n, v). `attention_weights` (B, n, m) are those of the last eager call before
+    dropout, without their history; None before the first one and after a graph is recorded.
+    Raises ValueError for shapes that do not fit (TensorFlow, "The attention layer").
     """
 
     def __init__(self, dropout, **kwargs):
@@ -226,10 +226,9 @@ def position_table(num_positions, num_hiddens):
 class PositionalEncoding(tf.keras.layers.Layer):
     """Add the encoding of each position to its token, then dropout.
 
-    Called with X (B, n, num_hiddens), n up to `max_len`, it keeps the type of X. `P`
-    (1, max_len, num_hiddens) holds the table. Raises ValueError for another shape and
-    TypeError for tokens that are not floating-point (TensorFlow, "Positional
-    encoding").
+    Called with X (B, n, num_hiddens), n up to `max_len`, which Keras casts to the type of the
+    layer. `P` (1, max_len, num_hiddens) holds the table. Raises ValueError for another shape
+    and TypeError for tokens that are not floating-point (TensorFlow, "Positional encoding").
     """
 
     def __init__(self, num_hiddens, dropout, max_len=1000, **kwargs):

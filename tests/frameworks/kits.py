@@ -88,6 +88,10 @@ class Kit:
         """A tensor that asks for a gradient."""
         return self.array(X)
 
+    def narrow(self, X):
+        """A tensor of bfloat16, a type that NumPy does not have."""
+        return self.array(X).astype("bfloat16")
+
     # What wrong versions are made of; frameworks that call it otherwise say so
 
     def reshape(self, X, *shape):
@@ -142,6 +146,9 @@ class Torch(Kit):
     def numpy(self, X):
         return X.detach().numpy()
 
+    def narrow(self, X):
+        return self.array(X).bfloat16()
+
     def ready(self, layer):
         return layer.eval()
 
@@ -185,6 +192,9 @@ class TensorFlow(Kit):
 
     def train(self, layer, *tensors):
         return layer(*tensors, training=True)
+
+    def narrow(self, X):
+        return self.tf.cast(X, "bfloat16")
 
     def reshape(self, X, *shape):
         return self.tf.reshape(X, shape)
@@ -275,6 +285,9 @@ class MXNet(Kit):
     def train(self, layer, *tensors):
         with self.mx.autograd.record():
             return layer(*tensors)
+
+    def narrow(self, X):
+        return self.array(X).astype("float16")  # MXNet has no bfloat16
 
     def take(self, X, rows):
         return self.mx.np.take(X, self.array(np.array(rows)), axis=0)

@@ -51,6 +51,9 @@ def random(*shape, seed=0):
     return np.random.RandomState(seed).standard_normal(shape).astype("float32")
 
 
+SCORES = random(2, 4, 5)
+
+
 def difference(got, right):
     """The largest difference; infinite for another shape, and for NaN."""
     got, right = np.asarray(got, "float64"), np.asarray(right, "float64")
@@ -196,6 +199,24 @@ def test_masked_softmax(kit, lengths):
     assert (X == before).all()
 
 
+def test_lengths_beyond_int64_are_not_negative(kit):
+    """They are refused, or count as too long."""
+    lengths = np.array([2**63 + 5, 2], "uint64")
+    try:
+        A = kit.numpy(kit.d2l.masked_softmax(kit.array(SCORES), lengths))
+    except ValueError:
+        return
+    assert difference(A, softmax_rows(SCORES, [5, 2])) < 1e-6
+
+
+@pytest.mark.parametrize("lengths", [None, [0, 2]], ids=str)
+def test_without_keys_the_output_is_zero(kit, lengths):
+    none = np.zeros((2, 0, 3), "float32")
+    result = kit.attend(random(2, 4, 3), none, none, lengths)
+    assert result.weights.shape == (2, 4, 0)
+    assert result.output.shape == (2, 4, 3) and (result.output == 0).all()
+
+
 @pytest.mark.parametrize("valid, hidden", [(-2e6, 5.0), (-1e30, 1e30), (2e6, 3e6)])
 def test_no_score_beats_the_mask(kit, valid, hidden):
     X = np.array([[[valid, valid, hidden]]], "float32")
@@ -251,12 +272,18 @@ def encode(kit, X, num_hiddens=8, max_len=5):
     kit.encode(X, max_len, num_hiddens)
 
 
-SCORES = random(2, 4, 5)
 REFUSALS = {
     "fractional lengths": (
         lambda kit: kit.masked_softmax(SCORES, [1.5, 2.0]),
         TypeError,
         "valid_lens",
+    ),
+    "fractional lengths of a narrow type": (
+        lambda kit: kit.d2l.masked_softmax(
+            kit.array(SCORES), kit.narrow(np.array([1.5, 2.5], "float32"))
+        ),
+        TypeError,
+        "float16",
     ),
     "boolean lengths": (
         lambda kit: kit.masked_softmax(SCORES, [True, False]),
@@ -307,6 +334,16 @@ REFUSALS = {
     "tokens of width 1": (lambda kit: encode(kit, random(2, 5, 1)), ValueError, "8"),
     "tokens without batch": (lambda kit: encode(kit, random(5, 8)), ValueError, "8"),
     "whole tokens": (lambda kit: encode(kit, np.ones((2, 5, 8), "int32")), TypeError, "int32"),
+    "a dropout rate above 1": (
+        lambda kit: kit.encode_in_training(random(2, 3, 4), 1.5),
+        ValueError,
+        "between 0 and 1",
+    ),
+    "a negative dropout rate": (
+        lambda kit: kit.attend_in_training(*[random(2, 3, 4)] * 3, -0.5),
+        ValueError,
+        "between 0 and 1",
+    ),
     "an empty table": (lambda kit: kit.d2l.position_table(0, 4), ValueError, "0 and 4"),
 }
 
