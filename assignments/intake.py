@@ -10,6 +10,7 @@ import copy
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import unicodedata
@@ -27,6 +28,8 @@ from tools.notebooks import BookError
 LARGEST = 50 * 10**6  # bytes of one file that we read
 MOST = 20_000  # files in one zip
 DEEPEST = 3  # zips within zips
+SWELL, SLACK = 50, 5 * 10**6  # a zip, with all zips in it, unpacks to so many times its size, and
+# so many bytes more: so a small file fills no disk, and costs the others in its zip no room
 JUNK = re.compile(r"__MACOSX|\.DS_Store|\._.*|\.ipynb_checkpoints|Thumbs\.db|desktop\.ini", re.I)
 MARK = re.compile(r"^[ \t]*(?:#|<!--)[ \t]*exercise:[ \t]*([\w-]+)[^\n]*$", re.M)
 INFO = "intake.json"  # beside the rebuilt notebook: what the intake says of it
@@ -96,24 +99,31 @@ def read_file(path, label):
         yield File(label, 0, problem=f"cannot be read ({error.strerror})")
 
 
-def open_zips(file, depth=0):
-    """The file itself, or the files in it if it is a zip, and in the zips in it."""
+def open_zips(file, depth=0, room=math.inf):
+    """The file itself, or the files in it if it is a zip, and in the zips in it.
+
+    Not more than `room` bytes are unpacked; returns how many were.
+    """
     if not file.path.lower().endswith(".zip"):
         yield file
-        return
+        return 0
     if depth == DEEPEST:
         yield File(file.path, file.time, problem=f"a zip in {DEEPEST} others")
-        return
-    folder = file.path + "/"
+        return 0
+    room = min(room, SWELL * len(file.content) + SLACK)
+    folder, used = file.path + "/", 0
     try:
         archive = zipfile.ZipFile(io.BytesIO(file.content))
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
         yield File(file.path, file.time, problem="not a readable zip")
-        return
+        return 0
     for entry in archive.infolist()[:MOST]:
         name = member_name(entry)
         if entry.is_dir() or any(JUNK.fullmatch(part) for part in name.split("/")):
             continue
+        if used + entry.file_size > room:  # no more than it says comes out of it
+            yield File(file.path, file.time, problem="unpacks to far more than its size")
+            return used
         time = member_time(entry) or file.time
         try:
             with archive.open(entry) as member:
@@ -121,10 +131,12 @@ def open_zips(file, depth=0):
         except Exception as error:  # encrypted, damaged, an unknown method
             yield File(folder + name, time, problem=f"not readable in its zip ({error})")
             continue
+        used += len(content)
         if len(content) > LARGEST:
             yield File(folder + name, time, problem=f"larger than {LARGEST // 10**6} MB")
             continue
-        yield from open_zips(File(folder + name, time, content), depth + 1)
+        used += yield from open_zips(File(folder + name, time, content), depth + 1, room - used)
+    return used
 
 
 def member_time(entry):

@@ -341,6 +341,17 @@ def test_the_time_of_a_submission_is_limited(behind, light):
     assert earned["d"] == (0, "The 2 s of this submission were used up before `f_d`.")
 
 
+def test_visible_checks_are_not_run():
+    import nbformat
+
+    from assignments.intake import skeleton
+
+    for path in courses.releases().values():
+        cells = grade.cells_to_run(nbformat.read(path, 4), skeleton())
+        names = [name for names, _ in cells for name in names]
+        assert names == ["setup", *(question.id for question in courses.checks().QUESTIONS)]
+
+
 def test_magics_and_shell_lines_cost_nothing(behind, light):
     import nbformat
 
@@ -442,7 +453,7 @@ NOT_PLAIN = [
     {"array": ["float64", [2], "AAAA"]},
     {"array": ["float64", [-1], ""]},
     {"array": ["uint8", [2.0], "AAA="]},
-    {"array": ["uint8", [2], "A A="]},
+    {"array": ["uint8", [2], "AA A="]},
     {"array": ["object", [0], ""]},
     {"dict": []},
 ]

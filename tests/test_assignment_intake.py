@@ -493,6 +493,24 @@ def test_zips_of_all_kinds(course, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"course", "in", "roster.csv"}
 
 
+def test_a_zip_that_swells_costs_no_disk_and_nobody_else(course, tmp_path):
+    inner, outer, around = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(9):
+            archive.writestr(f"{number}.ipynb", bytes([number]) * 900_000)
+    with zipfile.ZipFile(outer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(9):
+            archive.writestr(f"{number}.zip", inner.getvalue() + bytes([number]))
+    with zipfile.ZipFile(around, "w") as archive:
+        archive.writestr("ann.zip", outer.getvalue())
+        archive.writestr("bob.zip", make_zip([("attention.ipynb", dump(answered()))]))
+    write(tmp_path / "class.zip", around.getvalue())
+    lines, _ = collect(course, tmp_path / "class.zip")
+    assert "unpacks to far more than its size" in lines["ann"] and lines["bob"] == ALL_EN
+    kept = [path.stat().st_size for path in course.folder.glob("collected/ann/*/*")]
+    assert sum(kept) <= intake.SWELL * len(outer.getvalue()) + intake.SLACK
+
+
 def test_names_cannot_write_lines_of_the_report(course, tmp_path):
     names = ["ann/a\x1b[2K\nbob: 7 of 7.pdf", "who\nnobody: 7 of 7.ipynb", "bob/\x07.ipynb"]
     content = make_zip([(name, dump(answered())) for name in names])

@@ -746,6 +746,8 @@ def test_judge_refuses_other_kinds_of_numbers():
     # lengths may be hidden inputs: not those of the answer, nor those of the right value
     said = checks.fault(np.ones((2, 577)), np.ones((2, 433)), hint)
     assert said["en"].startswith("Axis 1 of") and not re.search("577|433", str(said))
+    for off, sentence in ((1e-7, {}), (5e-6, {}), (3e-5, hint), (-3e-5, hint)):
+        assert checks.fault(right + off, right, hint) == sentence  # 1e-5 and 1e-5 of 1
     assert checks.fault(np.full(2, np.inf), right, hint)["en"].startswith("NaN or infinity")
 
 
@@ -893,6 +895,16 @@ def test_release_refuses_an_answer_without_marks(tmp_path):
     nbformat.write(book, path)
     with pytest.raises(ValueError, match="cell q2: needs BEGIN SOLUTION"):
         release.released(path)
+
+
+def test_release_takes_what_the_instructor_ran(tmp_path):
+    book = copy.deepcopy(notebook(SOURCE, "en"))
+    answer = next(c for c in book.cells if c.id == "q2-check")
+    answer.outputs, answer.execution_count = [nbformat.v4.new_output("stream", text="q2: ran")], 7
+    path = tmp_path / "en" / "attention.ipynb"
+    path.parent.mkdir()
+    nbformat.write(book, path)
+    assert release.released(path) == (RELEASE / "en" / "attention.ipynb").read_bytes()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
