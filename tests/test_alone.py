@@ -297,6 +297,7 @@ def leaves_an_installed_package_alone(room, text):
     before = f"import sys\nsys.path.append({str(installed)!r})"
     run = room.run(PROBE, text, PROBE, before=before)
     first, second = run.probes
+    assert first.pop("defined_here") == [] and second.pop("defined_here") == ["fetch_package"]
     assert first == second and Path(first["package"]) == installed / PACKAGE
     assert run.report["commands"] == [] and not any(room.work.iterdir())
 
