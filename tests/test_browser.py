@@ -168,9 +168,11 @@ def test_formulas_are_found(site):
 
 
 def test_served_below_a_sub_path(browser, site):
+    kinds = ("index", "self-attention", "frameworks", "frameworks/jax", "references")
     with served(site) as base:
-        for page in PAGES:
-            assert look(browser, base, page)["found"] == [], page
+        for page in PAGES:  # one of each kind: links are the same wherever the site stands
+            if page.split("/", 1)[1].removesuffix(".html") in kinds:
+                assert look(browser, base, page)["found"] == [], page
         assert search(browser, base, "en", "masked softmax")
         assert not search(browser, base, "en", "zebra")
 
