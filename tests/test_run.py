@@ -322,3 +322,11 @@ def test_compare_prints_a_line_for_each_difference(tmp_path, capsys):
     assert second == f"en/b.ipynb is missing below {old.as_posix()}"
     assert run.main(["--compare", str(tmp_path / "none"), str(new)]) == 1
     assert "holds no notebook to compare" in capsys.readouterr().err
+
+
+def test_missing_contents_are_named_not_taken_for_no_pages(tmp_path, capsys):
+    (tmp_path / "chapters" / "zh").mkdir(parents=True)
+    (tmp_path / "chapters" / "zh" / "_toc.yml").write_text("root: chapters/zh/index\n")
+    assert run.main([], tmp_path) == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path / "_toc.yml") in error and error.count("\n") == 1

@@ -29,8 +29,9 @@ def contents_file(edition, root=ROOT):
 
 
 def editions(root=ROOT):
-    """The editions that stand in this checkout: English, and Chinese once it is there."""
-    return [edition for edition in EDITIONS if contents_file(edition, root).is_file()]
+    """The editions of this checkout: English always, and Chinese once it is there."""
+    found = [edition for edition in EDITIONS if contents_file(edition, root).is_file()]
+    return ["en", *(edition for edition in found if edition != "en")]
 
 
 def pages(edition, root=ROOT):

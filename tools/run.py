@@ -182,9 +182,9 @@ def run(path, root=ROOT):
 
 
 def run_all(paths, root):
-    every = [path for edition in editions(root) for path in notebooks(edition, root)]
+    every = paths or [path for edition in editions(root) for path in notebooks(edition, root)]
     left_out = [] if paths else [path for path in every if framework(path) != "torch"]
-    for path in paths or every:
+    for path in every:
         if path not in left_out:
             seconds, changed = run(path, root)
             state = "changed" if changed else "unchanged"
