@@ -539,7 +539,8 @@ def test_zip_holds_the_notebooks_and_what_they_need(edition, unpacked):
     for path in notebooks(edition):
         assert held[path.relative_to(chapters).as_posix()] == path.read_bytes()
     lines = held["README.txt"].decode().splitlines()
-    assert len(lines) == 6 and all(len(line) <= 100 for line in lines)
+    assert len(lines) == 7 and all(len(line) <= 100 for line in lines)
+    assert any(page.startswith("frameworks/") for page in pages) and "frameworks" in lines[-2]
     assert [line.split()[0] for line in lines if line.startswith(" ")] == ["python", "jupyter"]
     assert ("笔记本" in lines[0]) == (edition == "zh") and "https://" in lines[-1]
 

@@ -5,6 +5,7 @@ What their modules compute is tested in `tests/frameworks`, one framework in eac
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -214,3 +215,17 @@ def test_the_workflow_runs_the_frameworks_once():
     assert "bash .ci/frameworks" in runs["frameworks"]
     assert "bash .ci/run" in runs["linux"] and jobs["linux"]["env"]["PYTHON311"] == "none"
     assert ".ci/frameworks\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(os.name == "nt", reason=".ci/run needs Linux")
+def test_the_whole_run_asks_for_python_3_11_before_it_begins():
+    result = subprocess.run(
+        ["bash", ".ci/run"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON311": "no-such-python"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.returncode == 1 and "== " not in result.stdout
+    assert "there is no no-such-python" in result.stdout

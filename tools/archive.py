@@ -14,6 +14,7 @@ Unpack this zip and open a terminal in its folder. You need Python 3.11 or newer
     python -m pip install torch numpy matplotlib jupyterlab
     jupyter lab
 Open a notebook and run it from its first cell on. Once this is installed, no network is needed.
+Each notebook in the folder "frameworks" begins with how to get its framework.
 The book lives at {address}
 """,
     "zh": """\
@@ -22,6 +23,7 @@ The book lives at {address}
     python -m pip install torch numpy matplotlib jupyterlab
     jupyter lab
 打开一个笔记本，从第一个单元开始运行。安装之后不再需要网络。
+文件夹 frameworks 里的笔记本各需一个框架，安装方法写在笔记本的开头。
 本书的网址：{address}
 """,
 }
