@@ -179,14 +179,13 @@ def marks(book, student):
 
 
 def graded_students(course, book):
-    """The students of the roster who have a result in the book."""
-    found = []
+    """The students of the roster who have a result in the book: {student: time of the work}."""
+    found = {}
     for student in course.roster:
         try:
-            book.find_submission(ASSIGNMENT, student)
+            found[student] = book.find_submission(ASSIGNMENT, student).timestamp
         except MissingEntry:
             continue
-        found.append(student)
     return found
 
 
@@ -244,7 +243,8 @@ def export(course):
     """`grades.csv`: one line for each student of the roster, one column for each question."""
     path = course.folder / "grades.csv"
     with opened(course) as book:
-        done = {student: marks(book, student) for student in graded_students(course, book)}
+        times = graded_students(course, book)
+        done = {student: marks(book, student) for student in times}
     checks = courses.checks()
     most = {question.id: question.points for question in checks.QUESTIONS} | checks.FREE_TEXT
     with path.open("w", encoding="utf-8-sig", newline="") as file:  # Excel reads Chinese so
@@ -256,19 +256,22 @@ def export(course):
             total = sum(mark[0] for mark in held.values())
             table.writerow(
                 [student.id, student.last_name, student.first_name, *scores, number(total)]
-                + [sum(most.values()), status(course, student.id, held)]
+                + [sum(most.values()), status(course, student.id, held, times.get(student.id))]
             )
     return path
 
 
-def status(course, student, held):
-    """What still has to be done, or known, of a student's mark."""
+def status(course, student, held, time):
+    """What still has to be done, or known, of a student's mark for the work of this time."""
     if not held:
         collected = (course.folder / "collected" / student).is_dir()
         submitted = (course.folder / "submitted" / student).is_dir()
         return "not graded" if submitted else "not readable" if collected else "missing"
     waiting = [name for name, mark in held.items() if mark[2]]
     said = [f"grade by hand: {' '.join(waiting)}"] if waiting else []
-    if course.due and information(course, student)["time"] > course.due.timestamp():
+    newest = information(course, student)["time"]
+    if naive(datetime.fromtimestamp(newest)) != time:
+        said.insert(0, "newer work is not graded")
+    if course.due and newest > course.due.timestamp():
         said.append("late")
     return "; ".join(said) or "complete"

@@ -314,6 +314,8 @@ def test_late_work_is_graded_anew_and_marks_by_hand_stay(folder, tmp_path, capsy
     nbformat.write(late, tmp_path / "ann.ipynb")
     capsys.readouterr()
     assert program.main(["collect", str(folder), str(tmp_path / "ann.ipynb")]) == 0
+    assert table(folder)["ann"]["status"] == "newer work is not graded"
+    capsys.readouterr()
     assert program.main(["grade", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "1 of 2 are graded already" in said and "[1/1] ann: q1 10/10 q2 10/10" in said
