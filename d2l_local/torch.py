@@ -17,6 +17,7 @@ __all__ = [
     "TransformerEncoder",
     "accuracy",
     "arange",
+    "check_classes",
     "check_exercise",
     "check_inputs",
     "check_lengths",
@@ -767,10 +768,11 @@ def check_tokens(X, vocab_size):
     if X.dim() != 2:
         raise ValueError(f"tokens must have 2 axes (batch, length), but X has shape "
                          f"{tuple(X.shape)}")
-    has_values = X.numel() > 0 and not (X.is_meta or torch.compiler.is_compiling())
-    if has_values and (X.min() < 0 or X.max() >= vocab_size):
-        raise ValueError(f"tokens must be from 0 to {vocab_size - 1}, since vocab_size="
-                         f"{vocab_size}, but X holds {X.min().item()} to {X.max().item()}")
+    if X.numel() > 0 and not (X.is_meta or torch.compiler.is_compiling()):
+        low, high = X.long().aminmax()                            # uint16 has no minimum of its own
+        if low < 0 or high >= vocab_size:
+            raise ValueError(f"tokens must be from 0 to {vocab_size - 1}, since vocab_size="
+                             f"{vocab_size}, but X holds {low.item()} to {high.item()}")
 
 
 class TransformerEncoder(nn.Module):
@@ -787,7 +789,8 @@ class TransformerEncoder(nn.Module):
     def __init__(self, vocab_size, key_size, query_size, value_size, num_hiddens, norm_shape,
                  ffn_num_input, ffn_num_hiddens, num_heads, num_layers, dropout, use_bias=False):
         super().__init__()
-        for name, size in {"vocab_size": vocab_size, "num_layers": num_layers}.items():
+        sizes = {"vocab_size": vocab_size, "num_hiddens": num_hiddens, "num_layers": num_layers}
+        for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} must be 1 or more, but is {size}")
         self.num_hiddens = num_hiddens
@@ -839,8 +842,8 @@ class EncoderWithHead(nn.Module):
     """A Transformer encoder and a linear layer on each token, or with `pool` on their mean.
 
     `positions` is "none", "sinusoid" or "learned". `forward(X)` takes tokens (B, n) and returns
-    (B, n, num_outputs), or (B, num_outputs) with `pool`. Raises ValueError for another name
-    (transformer encoder, "A small model").
+    (B, n, num_outputs), or (B, num_outputs) with `pool`. Raises ValueError for another name,
+    and with `pool` for no tokens (transformer encoder, "A small model").
     """
 
     def __init__(self, vocab_size, num_outputs, pool=False, positions="sinusoid", num_hiddens=32,
@@ -857,21 +860,40 @@ class EncoderWithHead(nn.Module):
 
     def forward(self, X):
         Y = self.encoder(X)                                       # (B, n, d)
+        if self.pool and Y.shape[1] == 0:
+            raise ValueError(f"pool takes the mean over tokens, but X {tuple(X.shape)} has none")
         return self.head(Y.mean(1) if self.pool else Y)
+
+
+def check_classes(scores, y):
+    """Raise ValueError unless y holds one class for each row of `scores` (*, classes).
+
+    An empty y is refused too: its mean would be NaN (transformer encoder, "A small model").
+    """
+    if y.shape != scores.shape[:-1] or y.numel() == 0:
+        raise ValueError(f"y must hold one class for each answer, in the shape of the answers "
+                         f"{tuple(scores.shape[:-1])}, and at least one, but has shape "
+                         f"{tuple(y.shape)}")
 
 
 def train(net, batch, steps, lr=3e-3, seed=0):
     """Train in place by Adam on `steps` batches; return the losses.
 
-    `batch(g)` gives X and the right classes y, drawn from the generator `g`, which `seed` sets
-    (transformer encoder, "A small model").
+    `batch(g)` gives X and the right classes y, drawn from the generator `g`, which `seed` sets.
+    Raises ValueError when y has not the shape of the answers, or for a loss that is not finite,
+    before the step (transformer encoder, "A small model").
     """
     net.train()
     g = torch.Generator().manual_seed(seed)
     optimizer, losses = torch.optim.Adam(net.parameters(), lr), []
     for _ in range(steps):
         X, y = batch(g)
-        loss = F.cross_entropy(net(X).flatten(0, -2), y.flatten())
+        scores = net(X)
+        check_classes(scores, y)
+        loss = F.cross_entropy(scores.flatten(0, -2), y.flatten())
+        if not loss.isfinite():
+            raise ValueError(f"the loss is {loss.item()} after {len(losses)} steps: look at the "
+                             "numbers in X, the classes in y, lr, and half types of parameters")
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -881,12 +903,19 @@ def train(net, batch, steps, lr=3e-3, seed=0):
 
 @torch.no_grad()
 def accuracy(net, X, y):
-    """The share of right classes, without dropout (transformer encoder, "A small model")."""
+    """The share of right classes, without dropout; `net` stays in its mode.
+
+    Raises ValueError when y has not the shape of the answers (transformer encoder, "A small
+    model").
+    """
     training = net.training
     net.eval()
-    right = (net(X).argmax(-1) == y).double().mean().item()
-    net.train(training)
-    return right
+    try:
+        scores = net(X)
+    finally:
+        net.train(training)
+    check_classes(scores, y)
+    return (scores.argmax(-1) == y).double().mean().item()
 
 
 def trained(task, sizes, seed, steps=300, **options):
@@ -938,8 +967,15 @@ def digit_patches():
 
 
 def sample_from(X, y, B=64):
-    """A function of a generator that draws B pairs from X and y (transformer encoder, "Real
-    data")."""
+    """A function of a generator that draws B pairs from X and y.
+
+    Raises ValueError unless X and y are equally long, and not empty (transformer encoder, "Real
+    data").
+    """
+    if len(X) != len(y) or len(X) == 0:
+        raise ValueError(f"X and y must be pairs, at least one, but X has {len(X)} entries and y "
+                         f"has {len(y)}")
+
     def batch(g):
         chosen = torch.randint(len(X), (B,), generator=g)
         return X[chosen], y[chosen]

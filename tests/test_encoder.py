@@ -328,7 +328,10 @@ def test_every_parameter_learns():
         assert W.grad.isfinite().all() and (W.grad.abs().max() < 1e-4) == silent, name
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+TOKEN_TYPES = [torch.uint8, torch.uint16, torch.uint32, torch.int16, torch.int32, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", TOKEN_TYPES, ids=str)
 def test_types_of_tokens(dtype):
     net = made_with_weights()
     assert torch.equal(net(tokens().to(dtype)), net(tokens()))
@@ -494,6 +497,9 @@ REFUSED = {
     "no head": (construct(num_heads=0), ValueError, "num_heads=0"),
     "no block": (construct(num_layers=0), ValueError, "num_layers", "0"),
     "blocks -1": (construct(num_layers=-1), ValueError, "num_layers", "-1"),
+    "no width": (construct(num_hiddens=0), ValueError, "num_hiddens must be 1 or more", "0"),
+    "width -4": (construct(num_hiddens=-4), ValueError, "num_hiddens must be 1 or more", "-4"),
+    "uint16": (encode((X + VOCAB).to(torch.uint16)), ValueError, "0 to 10", "vocab_size=11"),
     "no token": (construct(vocab_size=0), ValueError, "vocab_size", "0"),
     "dropout": (construct(dropout=1.5), ValueError, "dropout", "1.5"),
     "add, one token": (add((2, 3, 4), (2, 1, 4)), ValueError, "(2, 3, 4)", "(2, 1, 4)"),

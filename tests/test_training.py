@@ -84,6 +84,13 @@ def test_pool_is_the_mean_over_tokens():
     torch.testing.assert_close(net(X), net.head(net.encoder(X).sum(1) / 8))
 
 
+def test_pool_of_no_tokens_is_refused():
+    X = torch.zeros(2, 0, dtype=torch.long)
+    assert d2l.EncoderWithHead(12, 5)(X).shape == (2, 0, 5)
+    with pytest.raises(ValueError, match=r"mean over tokens.*\(2, 0\)"):
+        d2l.EncoderWithHead(12, 5, pool=True)(X)
+
+
 # --- Training ---
 
 
@@ -117,6 +124,42 @@ def test_accuracy_is_without_dropout_and_leaves_the_mode(training):
     assert net.training == net.encoder.training == training
     right = (net.eval()(X).argmax(-1) == y).sum().item()
     assert share == pytest.approx(right / y.numel(), abs=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (1, 5), (5, 4), (4, 5, 10), ()], ids=str)
+def test_classes_in_another_shape_are_refused(shape):
+    """Also shapes that would broadcast, or hold as many classes in another order."""
+    net, X = d2l.EncoderWithHead(10, 10), torch.randint(10, (4, 5), generator=generator())
+    before, y = net.head.weight.clone(), torch.zeros(shape, dtype=torch.long)
+    for use in (lambda: d2l.accuracy(net, X, y), lambda: d2l.train(net, lambda g: (X, y), 1)):
+        with pytest.raises(ValueError) as raised:
+            use()
+        assert "answers (4, 5)" in str(raised.value) and str(shape) in str(raised.value)
+    assert torch.equal(net.head.weight, before)
+
+
+def test_no_answers_give_no_accuracy_and_no_loss():
+    net, X = d2l.EncoderWithHead(10, 10), torch.zeros(0, 5, dtype=torch.long)
+    for use in (lambda: d2l.accuracy(net, X, X), lambda: d2l.train(net, lambda g: (X, X), 1)):
+        with pytest.raises(ValueError, match="at least one"):
+            use()
+
+
+def test_training_stops_before_a_loss_that_is_no_number_reaches_the_model():
+    X, y = torch.rand(4, 16, 4), torch.arange(4)
+    for bad in ((X * torch.nan, y), (X, y * 0 - 100)):  # -100: left out by cross_entropy
+        net = d2l.DigitsModel()
+        with pytest.raises(ValueError, match="loss is nan after 2 steps"):
+            batches = iter([(X, y), (X, y), bad])
+            d2l.train(net, lambda g: next(batches), 3)  # noqa: B023
+        assert all(W.isfinite().all() for W in net.parameters())
+
+
+def test_accuracy_leaves_the_mode_when_the_model_refuses():
+    net = d2l.EncoderWithHead(10, 10).train()
+    with pytest.raises(ValueError, match="tokens"):
+        d2l.accuracy(net, torch.full((2, 3), 10), torch.zeros(2, 3))
+    assert net.training and net.encoder.training
 
 
 def test_training_uses_dropout():
@@ -204,6 +247,12 @@ def test_samples_are_pairs():
     X = torch.arange(50)
     x, y = d2l.sample_from(X, 10 * X, B=300)(generator())
     assert torch.equal(y, 10 * x) and len(x) == 300 and len(set(x.tolist())) == 50
+
+
+@pytest.mark.parametrize("sizes", [(50, 10), (10, 50), (0, 0)])
+def test_samples_of_unequal_or_no_pairs_are_refused(sizes):
+    with pytest.raises(ValueError, match="{} entries and y has {}".format(*sizes)):
+        d2l.sample_from(*map(torch.arange, sizes))
 
 
 def test_digits_model():
